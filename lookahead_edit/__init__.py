@@ -1,0 +1,1 @@
+"""Language models rewrite files faster: drafts copied from the file, verified exactly."""

@@ -1,0 +1,110 @@
+"""Counters of one request or of many: pure, no clock, no output.
+
+Every round counts, also those without a draft; only tokens that were really guessed count as drafted (never padding).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lookahead_edit.types import Round, SourceKind
+
+
+@dataclass(slots=True)
+class SpeculationMetrics:
+    """What speculation did, summed over rounds.
+
+    Ratios are None where nothing was measured, so that "no draft" never reads as "0 % accepted".
+    """
+
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_rounds: int = 0
+    num_draft_rounds: int = 0  # rounds that had a draft
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    num_emitted_tokens: int = 0
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0  # whole verification, forward pass and prefill included
+    forward_seconds: float = 0.0  # the model's forward passes, prefill excluded
+    prefill_seconds: float = 0.0
+    first_token_seconds: float | None = None  # from the start of the first round
+    total_seconds: float = 0.0
+    max_index_bytes: int = 0
+    num_drafted_by_source: Counter[str] = field(default_factory=Counter)
+    num_accepted_by_source: Counter[str] = field(default_factory=Counter)
+    num_drafted_by_position: list[int] = field(default_factory=list)
+    num_accepted_by_position: list[int] = field(default_factory=list)
+    num_rounds_by_accepted: Counter[int] = field(default_factory=Counter)  # accepted tokens -> draft rounds
+    num_rounds_by_reason: Counter[str] = field(default_factory=Counter)  # why nothing was drafted -> rounds
+    disabled_reason: str | None = None
+
+    def add(self, finished: Round) -> None:
+        """Counts one round."""
+        num_drafted, num_accepted = finished.num_draft_tokens, finished.num_accepted_tokens
+        self.num_rounds += 1
+        self.num_emitted_tokens += len(finished.tokens)
+        self.draft_seconds += finished.draft_seconds
+        self.verify_seconds += finished.verify_seconds
+        self.forward_seconds += finished.forward_seconds
+        self.prefill_seconds += finished.prefill_seconds
+        self.total_seconds += finished.draft_seconds + finished.verify_seconds
+        if self.first_token_seconds is None and len(finished.tokens):
+            self.first_token_seconds = self.total_seconds
+        if num_drafted == 0:
+            self.num_rounds_by_reason[finished.draft.reason or "nothing drafted"] += 1
+            return
+        self.num_draft_rounds += 1
+        self.num_draft_tokens += num_drafted
+        self.num_accepted_tokens += num_accepted
+        self.num_rounds_by_accepted[num_accepted] += 1
+        _count_sources(self.num_drafted_by_source, finished.draft.sources)
+        _count_sources(self.num_accepted_by_source, finished.draft.sources[:num_accepted])
+        _count_positions(self.num_drafted_by_position, num_drafted)
+        _count_positions(self.num_accepted_by_position, num_accepted)
+
+    @property
+    def tokens_per_round(self) -> float | None:
+        """Emitted tokens / rounds, all rounds counted."""
+        return self.num_emitted_tokens / self.num_rounds if self.num_rounds else None
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Accepted / drafted tokens."""
+        return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else None
+
+    @property
+    def num_wasted_tokens(self) -> int:
+        """Drafted tokens that were verified in vain."""
+        return self.num_draft_tokens - self.num_accepted_tokens
+
+    @property
+    def decode_seconds(self) -> float:
+        """Everything but reading the prompt."""
+        return self.total_seconds - self.prefill_seconds
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Emitted tokens a second of decoding, prefill excluded."""
+        return self.num_emitted_tokens / self.decode_seconds if self.decode_seconds > 0.0 else None
+
+    @property
+    def overhead_share(self) -> float | None:
+        """Share of the decoding time spent outside the model's forward pass."""
+        if self.decode_seconds <= 0.0:
+            return None
+        return 1.0 - self.forward_seconds / self.decode_seconds
+
+
+def _count_sources(counter: Counter[str], sources: np.ndarray[tuple[int], np.dtype[np.int8]]) -> None:
+    for kind, count in zip(*np.unique(sources, return_counts=True), strict=True):
+        counter[SourceKind(int(kind)).label] += int(count)
+
+
+def _count_positions(counts: list[int], num_tokens: int) -> None:
+    counts.extend([0] * (num_tokens - len(counts)))
+    for position in range(num_tokens):
+        counts[position] += 1

@@ -1,0 +1,103 @@
+"""Text to tokens and back: a wrapper for transformers' tokenizers, and a byte-level fake for tests and replay.
+
+Knows no model. The wrapped tokenizer comes in as an object, so this module imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lookahead_edit.types import IntArray
+
+
+class HfTokenizer:
+    """Any tokenizer of transformers.
+
+    Args:
+        tokenizer: a `PreTrainedTokenizer` or `PreTrainedTokenizerFast`.
+        end_token_ids: tokens that end an answer; by default the tokenizer's own end-of-sequence token.
+    """
+
+    def __init__(self, tokenizer: Any, end_token_ids: frozenset[int] | None = None) -> None:
+        self._tokenizer = tokenizer
+        own = tokenizer.eos_token_id
+        self._end_token_ids = end_token_ids or (frozenset() if own is None else frozenset({int(own)}))
+
+    def encode(self, text: str, *, parse_special: bool = True) -> IntArray:
+        if not text:
+            return np.zeros(0, dtype=np.int32)
+        ids = self._tokenizer(text, add_special_tokens=False, split_special_tokens=not parse_special)["input_ids"]
+        return np.asarray(ids, dtype=np.int32)
+
+    def encode_with_offsets(self, text: str) -> tuple[IntArray, NDArray[np.int64]]:
+        encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        offsets = np.asarray(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2)
+        return np.asarray(encoded["input_ids"], dtype=np.int32), offsets
+
+    def decode(self, tokens: IntArray) -> str:
+        text: str = self._tokenizer.decode(
+            tokens.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return text
+
+    def render_chat(self, messages: Sequence[Mapping[str, Any]], prefill: str) -> str:
+        if not self._tokenizer.chat_template:
+            return _render_without_template(messages) + prefill
+        rendered: str = self._tokenizer.apply_chat_template(
+            [dict(message) for message in messages], add_generation_prompt=True, tokenize=False
+        )
+        return rendered + prefill
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        return self._end_token_ids
+
+
+def _render_without_template(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Base models know no roles: the contents one after the other read best to them."""
+    return "".join(f"{message['content']}\n\n" for message in messages)
+
+
+class ByteTokenizer:
+    """One token a byte, and ChatML's two markers; the fake beside `HfTokenizer`.
+
+    Example:
+        >>> ByteTokenizer().encode("é<|im_end|>").tolist()
+        [195, 169, 257]
+    """
+
+    SPECIAL_TOKENS = {"<|im_start|>": 256, "<|im_end|>": 257}
+    vocab_size = 258
+
+    def encode(self, text: str, *, parse_special: bool = True) -> IntArray:
+        return self._encode(text, parse_special)[0]
+
+    def encode_with_offsets(self, text: str) -> tuple[IntArray, NDArray[np.int64]]:
+        return self._encode(text, True)
+
+    def decode(self, tokens: IntArray) -> str:
+        return bytes(int(token) for token in tokens if token < 256).decode("utf-8", errors="replace")
+
+    def render_chat(self, messages: Sequence[Mapping[str, Any]], prefill: str) -> str:
+        turns = "".join(f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in messages)
+        return turns + "<|im_start|>assistant\n" + prefill
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        return frozenset({self.SPECIAL_TOKENS["<|im_end|>"]})
+
+    def _encode(self, text: str, parse_special: bool) -> tuple[IntArray, NDArray[np.int64]]:
+        pattern = "|".join(map(re.escape, self.SPECIAL_TOKENS)) + "|" if parse_special else ""
+        tokens: list[int] = []
+        offsets: list[tuple[int, int]] = []
+        for match in re.finditer(f"{pattern}.", text, re.DOTALL):
+            special = self.SPECIAL_TOKENS.get(match.group())
+            values = [special] if special is not None else list(match.group().encode("utf-8", "surrogatepass"))
+            tokens.extend(values)
+            offsets.extend([match.span()] * len(values))
+        return np.asarray(tokens, dtype=np.int32), np.asarray(offsets, dtype=np.int64).reshape(-1, 2)
