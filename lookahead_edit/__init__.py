@@ -1,1 +1,78 @@
-"""Language models rewrite files faster: drafts copied from the file, verified exactly."""
+"""Language models rewrite files faster: drafts copied from the file, verified exactly.
+
+Example::
+
+    from lookahead_edit import LookaheadEdit, edit
+
+    model.generate(**inputs, custom_generate=LookaheadEdit())       # same tokens, fewer forward passes
+    result = edit(model, tokenizer, text, "Rename total to price.")  # a whole edit, with diff and figures
+
+Nothing heavy is imported before it is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lookahead_edit.config import EditConfig, SamplingConfig, ServerConfig, SpeculationConfig, TargetConfig
+from lookahead_edit.types import (
+    ContextLengthExceeded,
+    InvalidInput,
+    LookaheadEditError,
+    ModelUnavailable,
+    RequestCancelled,
+    UnsupportedModel,
+)
+
+if TYPE_CHECKING:
+    from lookahead_edit.editor import EditResult
+    from lookahead_edit.hook import LookaheadEdit
+
+__version__ = "0.1.0"
+__all__ = [
+    "ContextLengthExceeded",
+    "EditConfig",
+    "InvalidInput",
+    "LookaheadEdit",
+    "LookaheadEditError",
+    "ModelUnavailable",
+    "RequestCancelled",
+    "SamplingConfig",
+    "ServerConfig",
+    "SpeculationConfig",
+    "TargetConfig",
+    "UnsupportedModel",
+    "edit",
+]
+
+
+def edit(model: Any, tokenizer: Any, text: str, instruction: str, **options: Any) -> EditResult:
+    """Edits `text` as `instruction` says, with a model and tokenizer of transformers.
+
+    Args:
+        model: a causal language model.
+        tokenizer: its tokenizer; its chat template is used where it has one.
+        text: the whole document.
+        instruction: what to change.
+        **options: further fields of `lookahead_edit.editor.EditRequest` (`path`, `region`, `sampling`, …); an unknown
+            one raises TypeError.
+
+    Returns:
+        The edited text with `diff()`, LSP `edits()`, `finish_reason` and `metrics`. On ``finish_reason == "length"``
+        the text is half a file: raise `max_tokens`.
+
+    Raises:
+        InvalidInput, ContextLengthExceeded, UnsupportedModel.
+    """
+    from lookahead_edit.editor import EditRequest
+    from lookahead_edit.targets.loading import editor_of
+
+    return editor_of(model, tokenizer).edit(EditRequest(text=text, instruction=instruction, **options))
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LookaheadEdit":
+        from lookahead_edit.hook import LookaheadEdit
+
+        return LookaheadEdit
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -42,6 +42,11 @@ class SpeculationMetrics:
     num_rounds_by_reason: Counter[str] = field(default_factory=Counter)  # why nothing was drafted -> rounds
     disabled_reason: str | None = None
 
+    def count_index_build(self, seconds: float) -> None:
+        """Counts reading the prompt into the drafter's index: drafting time, before the first round."""
+        self.draft_seconds += seconds
+        self.total_seconds += seconds
+
     def add(self, finished: Round) -> None:
         """Counts one round."""
         num_drafted, num_accepted = finished.num_draft_tokens, finished.num_accepted_tokens

@@ -42,11 +42,15 @@ def changed_hunks(before: Sequence[str], after: Sequence[str]) -> list[Hunk]:
     return hunks
 
 
+def common_prefix_length(before: Sequence[str], after: Sequence[str]) -> int:
+    """How many lines, or characters of two strings, are equal from the start."""
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((index for index, (left, right) in pairs if left != right), min(len(before), len(after)))
+
+
 def _equal_pairs(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int, int]]:
-    shorter = min(len(before), len(after))
-    prefix = next((i for i in range(shorter) if before[i] != after[i]), shorter)
-    rest = shorter - prefix
-    suffix = next((i for i in range(rest) if before[-1 - i] != after[-1 - i]), rest)
+    prefix = common_prefix_length(before, after)
+    suffix = common_prefix_length(before[prefix:][::-1], after[prefix:][::-1])
     before_end, after_end = len(before) - suffix, len(after) - suffix
 
     yield from zip(range(prefix), range(prefix), strict=True)

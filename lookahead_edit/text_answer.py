@@ -16,10 +16,9 @@ from lookahead_edit.text_lines import to_lf
 
 REPLACEMENT_CHARACTER = "\ufffd"
 
-_FENCE_LINE = re.compile(r"(`{3,})[ \t]*([^`\n]*?)[ \t]*\n?")
+_FENCE_LINE = re.compile(r"(`{3,})([^`\n]*)\n?")
 _FENCE_LINE_PREFIX = re.compile(r"`{0,2}|`{3,}[^`\n]*")
 _CLOSING_LINE_PREFIX = re.compile(r"`*[ \t]*")
-_TRAILING_BACKTICKS = re.compile(r"`+[ \t]*\Z")
 _FENCE_AFTER_TEXT = re.compile(r"[^`]*(?:`{1,2}[^`]+)*[^`\n](`{3,})[ \t]*\n?")
 
 _MARKDOWN = ("markdown", "md")
@@ -34,8 +33,8 @@ def find_stop(text: str, stops: Sequence[str]) -> int | None:
     >>> find_stop("x = 1\\nEND", ["END", "\\nE"])
     5
     """
-    found = ((start + len(stop), start) for stop in stops if stop and (start := text.find(stop)) >= 0)
-    return min(found, default=(0, None))[1]
+    found = [(start + len(stop), start) for stop in stops if stop and (start := text.find(stop)) >= 0]
+    return min(found)[1] if found else None
 
 
 def held_back_length(text: str, stops: Sequence[str]) -> int:
@@ -182,6 +181,7 @@ class AnswerStream:
             text += self._take_line(line) if line else ""
         if self._state in (_State.REOPENED, _State.RECLOSED):
             text += self._strip_own_fence()
+        self._is_closed = self._is_closed or bool(self._doubtful)
         self._state = _State.FINISHED
         return self._give(text)
 
@@ -202,23 +202,24 @@ class AnswerStream:
         return "".join([*pieces, self._take_unfinished_line()])
 
     def _take_unfinished_line(self) -> str:
-        line = self._line
-        if self._state in (_State.REOPENED, _State.RECLOSED) or not line.strip(" \t"):
+        if self._state in (_State.REOPENED, _State.RECLOSED):
             return ""
-        may_be_fence = _FENCE_LINE_PREFIX if self._state is _State.FIRST_LINE else _CLOSING_LINE_PREFIX
-        if may_be_fence.fullmatch(line):
-            return ""
-        backticks = _TRAILING_BACKTICKS.search(line, self._num_sent)
-        end = backticks.start() if backticks else len(line)
-        text = self._release_doubtful() + line[self._num_sent : end]
-        self._num_sent = end
-        return text
+        if not self._num_sent:
+            may_be_fence = _FENCE_LINE_PREFIX if self._state is _State.FIRST_LINE else _CLOSING_LINE_PREFIX
+            if not self._line.strip(" \t") or may_be_fence.fullmatch(self._line):
+                return ""
+        text = self._line[self._num_sent :]
+        before_blanks = text.rstrip(" \t")
+        if before_blanks.endswith("`"):
+            text = before_blanks.rstrip("`")
+        self._num_sent += len(text)
+        return self._release_doubtful() + text
 
     def _take_line(self, line: str) -> str:
         """Takes a whole line, or the last one without its end."""
         num_sent, self._num_sent = self._num_sent, 0
         fence = _FENCE_LINE.fullmatch(line)
-        num_backticks, word = (len(fence[1]), fence[2]) if fence else (0, "")
+        num_backticks, word = (len(fence[1]), fence[2].strip(" \t")) if fence else (0, "")
         if self._state is _State.FIRST_LINE:
             self._state = _State.CONTENT
             if self._reopens(num_backticks, word):
@@ -280,8 +281,8 @@ class AnswerStream:
             while not lines[-1].startswith("`"):
                 lines.pop()
             lines.pop()
-        elif opening.strip(" \t\n") == opening.strip(" \t\n`") + "`" * self._num_closing and not "".join(lines).strip():
-            # A bare fence and nothing behind it closes an empty answer.
+        elif not opening.strip("` \t\n") and not "".join(lines).strip():
+            # A bare fence with nothing behind it closes an empty answer.
             self._is_closed = True
             return ""
         self._fence_stripped = True
@@ -293,7 +294,7 @@ class AnswerStream:
             return ""
         text = self._release_doubtful()
         after_text = None if self._num_inner else _FENCE_AFTER_TEXT.fullmatch(line)
-        if after_text and len(after_text[1]) >= self._num_closing:
+        if after_text and len(after_text[1]) >= self._num_closing and line[: after_text.start(1)].strip():
             self._doubtful = line[after_text.start(1) :]
             return text + line[num_sent : after_text.start(1)]
         return text + line[num_sent:]

@@ -5,18 +5,16 @@ An editor counts ``\\r`` as a line end, git and patch do not; each form splits t
 
 from __future__ import annotations
 
-import os.path
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypedDict
 
-from lookahead_edit.text_align import Hunk, changed_hunks
+from lookahead_edit.text_align import Hunk, changed_hunks, common_prefix_length
 from lookahead_edit.text_lines import (
     LinePositions,
     PositionEncoding,
     Range,
-    range_to_offsets,
     split_lines,
     splits_unit,
 )
@@ -25,7 +23,7 @@ from lookahead_edit.types import InvalidInput
 DEFAULT_PATH = "file"
 
 _NEWLINE_LINE = re.compile(r"[^\n]*\n|[^\n]+")
-_NEEDS_QUOTES = re.compile(r"[^ !#-\[\]-~]")
+_NEEDS_QUOTES = re.compile(r"[^ !#-\[\]-~]| \Z")
 _ESCAPES = {7: "a", 8: "b", 9: "t", 10: "n", 11: "v", 12: "f", 13: "r", 34: '"', 92: "\\"}
 
 
@@ -51,11 +49,11 @@ def text_edits(before: str, after: str, encoding: PositionEncoding = "utf-16") -
     for hunk in changed_hunks(before_lines, after_lines):
         start, end = before_starts[hunk.before_start], before_starts[hunk.before_end]
         after_start, after_end = after_starts[hunk.after_start], after_starts[hunk.after_end]
-        prefix = len(os.path.commonprefix([before[start:end], after[after_start:after_end]]))
+        prefix = common_prefix_length(before[start:end], after[after_start:after_end])
         while splits_unit(before, start + prefix) or splits_unit(after, after_start + prefix):
             prefix -= 1
         start, after_start = start + prefix, after_start + prefix
-        suffix = len(os.path.commonprefix([before[start:end][::-1], after[after_start:after_end][::-1]]))
+        suffix = common_prefix_length(before[start:end][::-1], after[after_start:after_end][::-1])
         while splits_unit(before, end - suffix) or splits_unit(after, after_end - suffix):
             suffix -= 1
         edits.append(
@@ -72,8 +70,9 @@ def apply_text_edits(before: str, edits: Iterable[TextEdit], encoding: PositionE
 
     Raises InvalidInput for a range outside the text and for edits that overlap.
     """
+    positions = LinePositions(before, encoding)
     replacements = sorted(
-        ((*range_to_offsets(before, edit["range"], encoding), edit["newText"]) for edit in edits),
+        ((*positions.offsets(edit["range"]), edit["newText"]) for edit in edits),
         key=lambda replacement: replacement[:2],
     )
     pieces = []
@@ -157,7 +156,7 @@ def _diff_names(path: str | None) -> tuple[str, str]:
 
 
 def _quoted(name: str) -> str:
-    """git's C-style quotes, where the name has anything but plain ASCII; a blank needs none."""
+    """git's C-style quotes, where the name has anything but plain ASCII; patch wants them for a last blank too."""
     if not _NEEDS_QUOTES.search(name):
         return name
     letters = []

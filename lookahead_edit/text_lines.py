@@ -10,15 +10,13 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, TypedDict, cast, get_args
 
 from lookahead_edit.types import InvalidInput
 
 PositionEncoding = Literal["utf-16", "utf-8", "utf-32"]
 
-BOM = "\ufeff"
+BOM = "\ufeff"  # byte order mark
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 _LINE_END = re.compile(r"\r\n|\n|\r")
@@ -66,34 +64,6 @@ def majority_line_end(text: str) -> str | None:
     """The commonest line end; of equally common ones the first; None where no line ends."""
     counts = Counter(_LINE_END.findall(text))
     return max(counts, key=counts.__getitem__, default=None)
-
-
-@dataclass(frozen=True)
-class Document:
-    """What has to survive an edit of `text` besides its words."""
-
-    text: str
-
-    @property
-    def bom(self) -> str:
-        return BOM if self.text.startswith(BOM) else ""
-
-    @cached_property
-    def line_ends(self) -> tuple[str, ...]:
-        """One per line, empty for an unfinished last line."""
-        return tuple(split_line_end(line)[1] for line in split_lines(self.text))
-
-    @cached_property
-    def majority_line_end(self) -> str:
-        return majority_line_end(self.text) or "\n"
-
-    @property
-    def has_mixed_line_ends(self) -> bool:
-        return len({line_end for line_end in self.line_ends if line_end}) > 1
-
-    @property
-    def ends_with_newline(self) -> bool:
-        return self.text.endswith(("\n", "\r"))
 
 
 def splits_unit(text: str, offset: int) -> bool:
@@ -158,6 +128,17 @@ class LinePositions:
                 )
         return start + len(content)
 
+    def offsets(self, text_range: Mapping[str, object]) -> tuple[int, int]:
+        """The offsets of a range; see `range_to_offsets`."""
+        start_line, start_character = _line_and_character(text_range, "start")
+        end_line, end_character = _line_and_character(text_range, "end")
+        start, end = self.offset(start_line, start_character), self.offset(end_line, end_character)
+        if (end_line, end_character) < (start_line, start_character):
+            raise _invalid_range(
+                f"an end at or after the start {start_line}:{start_character}", f"{end_line}:{end_character}"
+            )
+        return start, end
+
     def _num_units(self, text: str) -> int:
         if self._encoding == "utf-32" or text.isascii():
             return len(text)
@@ -177,15 +158,7 @@ def range_to_offsets(
     >>> range_to_offsets("ab\\ncd", {"start": {"line": 0, "character": 1}, "end": {"line": 1, "character": 9}})
     (1, 5)
     """
-    positions = LinePositions(text, encoding)
-    start_line, start_character = _line_and_character(text_range, "start")
-    end_line, end_character = _line_and_character(text_range, "end")
-    start, end = positions.offset(start_line, start_character), positions.offset(end_line, end_character)
-    if (end_line, end_character) < (start_line, start_character):
-        raise _invalid_range(
-            f"an end at or after the start {start_line}:{start_character}", f"{end_line}:{end_character}"
-        )
-    return start, end
+    return LinePositions(text, encoding).offsets(text_range)
 
 
 def parse_line_range(spec: str, text: str) -> tuple[int, int]:

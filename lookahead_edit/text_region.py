@@ -82,8 +82,8 @@ class Region:
 
         An empty region does where it stands at the start of a line: what is inserted there are whole lines.
         """
-        last = self.body or self.before
-        return last in ("", BOM) or last.endswith(("\n", "\r"))
+        starts_line = self.before in ("", BOM) or self.before.endswith(("\n", "\r"))
+        return self.body.endswith(("\n", "\r")) if self.body else starts_line
 
     def restore(self, answer: str) -> str:
         """What replaces the region. ``region.restore(region.model_view) == region.body``, byte for byte.

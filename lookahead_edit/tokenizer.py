@@ -1,4 +1,4 @@
-"""Text to tokens and back: a wrapper for transformers' tokenizers, and a byte-level fake for tests and replay.
+"""Text to tokens and back: a wrapper for transformers' tokenizers, streaming, and a byte-level fake for tests and replay.
 
 Knows no model. The wrapped tokenizer comes in as an object, so this module imports nothing heavy.
 """
@@ -6,8 +6,8 @@ Knows no model. The wrapped tokenizer comes in as an object, so this module impo
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,8 @@ class HfTokenizer:
 
     def __init__(self, tokenizer: Any, end_token_ids: frozenset[int] | None = None) -> None:
         self._tokenizer = tokenizer
-        own = tokenizer.eos_token_id
-        self._end_token_ids = end_token_ids or (frozenset() if own is None else frozenset({int(own)}))
+        own = () if tokenizer.eos_token_id is None else (int(tokenizer.eos_token_id),)
+        self._end_token_ids = frozenset(own) if end_token_ids is None else end_token_ids
 
     def encode(self, text: str, *, parse_special: bool = True) -> IntArray:
         if not text:
@@ -34,8 +34,13 @@ class HfTokenizer:
         ids = self._tokenizer(text, add_special_tokens=False, split_special_tokens=not parse_special)["input_ids"]
         return np.asarray(ids, dtype=np.int32)
 
-    def encode_with_offsets(self, text: str) -> tuple[IntArray, NDArray[np.int64]]:
-        encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    def encode_with_offsets(self, text: str, *, parse_special: bool = True) -> tuple[IntArray, NDArray[np.int64]]:
+        if not getattr(self._tokenizer, "is_fast", False):
+            tokens = self.encode(text, parse_special=parse_special)
+            return tokens, np.full((len(tokens), 2), -1, dtype=np.int64)
+        encoded = self._tokenizer(
+            text, add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=not parse_special
+        )
         offsets = np.asarray(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2)
         return np.asarray(encoded["input_ids"], dtype=np.int32), offsets
 
@@ -54,6 +59,10 @@ class HfTokenizer:
         return rendered + prefill
 
     @property
+    def special_texts(self) -> tuple[str, ...]:
+        return tuple(added.content for added in self._tokenizer.added_tokens_decoder.values() if added.special)
+
+    @property
     def eos_token_ids(self) -> frozenset[int]:
         return self._end_token_ids
 
@@ -61,6 +70,38 @@ class HfTokenizer:
 def _render_without_template(messages: Sequence[Mapping[str, Any]]) -> str:
     """Base models know no roles: the contents one after the other read best to them."""
     return "".join(f"{message['content']}\n\n" for message in messages)
+
+
+class TextDecoder:
+    """Turns tokens into text as they come; what ends inside a UTF-8 sequence waits for the rest.
+
+    A token is decoded together with the ones before it, as some tokenizers drop the blank in front of a first token.
+    """
+
+    def __init__(self, decode: Callable[[IntArray], str]) -> None:
+        self._decode = decode
+        self._window: list[int] = []
+        self._num_read = 0  # tokens of the window whose text was given out
+
+    def push(self, token: int) -> str:
+        """The text that this token completes, possibly none."""
+        self._window.append(token)
+        known, text = self._texts()
+        if text.endswith("\ufffd") or len(text) < len(known):
+            return ""
+        self._window = self._window[self._num_read :]
+        self._num_read = len(self._window)
+        return text[len(known) :]
+
+    def finish(self) -> str:
+        """What still waits, with U+FFFD for what never came."""
+        known, text = self._texts()
+        self._num_read = len(self._window)
+        return text[len(known) :]
+
+    def _texts(self) -> tuple[str, str]:
+        tokens = np.asarray(self._window, dtype=np.int32)
+        return self._decode(tokens[: self._num_read]), self._decode(tokens)
 
 
 class ByteTokenizer:
@@ -71,14 +112,14 @@ class ByteTokenizer:
         [195, 169, 257]
     """
 
-    SPECIAL_TOKENS = {"<|im_start|>": 256, "<|im_end|>": 257}
+    SPECIAL_TOKENS: ClassVar[Mapping[str, int]] = {"<|im_start|>": 256, "<|im_end|>": 257}
     vocab_size = 258
 
     def encode(self, text: str, *, parse_special: bool = True) -> IntArray:
         return self._encode(text, parse_special)[0]
 
-    def encode_with_offsets(self, text: str) -> tuple[IntArray, NDArray[np.int64]]:
-        return self._encode(text, True)
+    def encode_with_offsets(self, text: str, *, parse_special: bool = True) -> tuple[IntArray, NDArray[np.int64]]:
+        return self._encode(text, parse_special)
 
     def decode(self, tokens: IntArray) -> str:
         return bytes(int(token) for token in tokens if token < 256).decode("utf-8", errors="replace")
@@ -86,6 +127,10 @@ class ByteTokenizer:
     def render_chat(self, messages: Sequence[Mapping[str, Any]], prefill: str) -> str:
         turns = "".join(f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in messages)
         return turns + "<|im_start|>assistant\n" + prefill
+
+    @property
+    def special_texts(self) -> tuple[str, ...]:
+        return tuple(self.SPECIAL_TOKENS)
 
     @property
     def eos_token_ids(self) -> frozenset[int]:

@@ -56,16 +56,18 @@ class InvalidInput(LookaheadEditError, ValueError):
 
 
 class ContextLengthExceeded(InvalidInput):
-    """The prompt leaves no room in the model's context."""
+    """The prompt, or the prompt and the least output it needs, don't fit the model's context."""
 
-    def __init__(self, num_prompt_tokens: int, max_context_tokens: int) -> None:
+    def __init__(self, num_prompt_tokens: int, max_context_tokens: int, num_output_tokens: int = 0) -> None:
+        output = f" and room for {num_output_tokens} output tokens" if num_output_tokens else ""
         super().__init__(
-            f"expected a prompt of fewer than {max_context_tokens} tokens (the model's context), "
-            f"got {num_prompt_tokens}",
+            f"expected a prompt that fits the model's context of {max_context_tokens} tokens, "
+            f"got {num_prompt_tokens} prompt tokens{output}",
             param="input",
             code="context_length_exceeded",
         )
         self.num_prompt_tokens = num_prompt_tokens
+        self.num_output_tokens = num_output_tokens
         self.max_context_tokens = max_context_tokens
 
 
@@ -276,7 +278,7 @@ class Tokenizer(Protocol):
     def encode(self, text: str, *, parse_special: bool = True) -> IntArray:
         """int32[num_tokens]; nothing is added. With `parse_special`, text such as ``<|im_end|>`` becomes its token."""
 
-    def encode_with_offsets(self, text: str) -> tuple[IntArray, NDArray[np.int64]]:
+    def encode_with_offsets(self, text: str, *, parse_special: bool = True) -> tuple[IntArray, NDArray[np.int64]]:
         """Also int64[num_tokens, 2]: each token's first character and the one after its last."""
 
     def decode(self, tokens: IntArray) -> str:
@@ -284,6 +286,10 @@ class Tokenizer(Protocol):
 
     def render_chat(self, messages: Sequence[Mapping[str, Any]], prefill: str) -> str:
         """The chat template with the assistant's turn opened by `prefill`."""
+
+    @property
+    def special_texts(self) -> tuple[str, ...]:
+        """What `parse_special` would turn into special tokens."""
 
     @property
     def eos_token_ids(self) -> frozenset[int]:

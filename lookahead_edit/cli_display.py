@@ -1,0 +1,147 @@
+"""What the command line shows: the live line, the figures, the coloured diff. Knows no model and decides nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from lookahead_edit.cli_files import write_standard_output
+from lookahead_edit.metrics import SpeculationMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.status import Status
+
+DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+MIN_RATE_SECONDS = 0.05  # before that, tokens per second say nothing
+
+
+class Display:
+    """Everything on standard error; with `is_quiet` only errors and warnings."""
+
+    def __init__(self, *, is_quiet: bool = False) -> None:
+        self.is_quiet = is_quiet
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+    def say(self, line: str) -> None:
+        if not self.is_quiet:
+            self.console.print(line, markup=False)
+
+    def warn(self, line: str) -> None:
+        self.console.print(Text(f"warning: {line}", style="yellow"))
+
+    def fail(self, line: str) -> None:
+        self.console.print(Text(f"error: {line}", style="bold red"))
+
+    @contextmanager
+    def live(self, label: str) -> Iterator[Callable[[SpeculationMetrics], None]]:
+        """A line that moves while something runs, on a terminal only; what it yields shows the counters so far."""
+        if self.is_quiet or not self.console.is_terminal:
+            yield lambda metrics: None
+            return
+        with self.console.status(label) as status:
+            yield lambda metrics: _update(status, label, metrics)
+
+
+def _update(status: Status, label: str, metrics: SpeculationMetrics) -> None:
+    parts = [f"{label}: {metrics.num_emitted_tokens} tokens"]
+    if metrics.tokens_per_second is not None and metrics.decode_seconds > MIN_RATE_SECONDS:
+        parts.append(f"{metrics.tokens_per_second:.0f} tokens/s")
+    if metrics.acceptance_rate is not None:
+        parts.append(f"{metrics.acceptance_rate:.0%} of drafts accepted")
+    status.update(", ".join(parts))
+
+
+def summary(metrics: SpeculationMetrics) -> str:
+    """The figures of one request in one line.
+
+    Example: ``"412 tokens in 21 rounds (19.6 a round), 391 of 440 drafted tokens accepted (89 %), 61.3 tokens/s, …"``
+    """
+    parts = [f"{metrics.num_emitted_tokens} tokens in {metrics.num_rounds} rounds"]
+    if metrics.tokens_per_round is not None:
+        parts[0] += f" ({metrics.tokens_per_round:.1f} a round)"
+    if metrics.acceptance_rate is not None:
+        parts.append(
+            f"{metrics.num_accepted_tokens} of {metrics.num_draft_tokens} drafted tokens accepted "
+            f"({metrics.acceptance_rate:.0%})"
+        )
+    elif metrics.disabled_reason is None:
+        parts.append(f"nothing drafted ({', '.join(metrics.num_rounds_by_reason)})")
+    if metrics.tokens_per_second is not None:
+        parts.append(f"{metrics.tokens_per_second:.1f} tokens/s")
+    parts.append(
+        f"{metrics.total_seconds:.1f} s (of these {metrics.prefill_seconds:.1f} s to read "
+        f"{metrics.num_prompt_tokens} prompt tokens)"
+    )
+    return ", ".join(parts)
+
+
+def figures(metrics: SpeculationMetrics) -> dict[str, Any]:
+    """The same for programs. Ratios are null where nothing was measured."""
+    return {
+        "prompt_tokens": metrics.num_prompt_tokens,
+        "output_tokens": metrics.num_emitted_tokens,
+        "rounds": metrics.num_rounds,
+        "drafted": metrics.num_draft_tokens,
+        "accepted": metrics.num_accepted_tokens,
+        "tokens_per_round": metrics.tokens_per_round,
+        "acceptance_rate": metrics.acceptance_rate,
+        "tokens_per_second": metrics.tokens_per_second,
+        "draft_seconds": metrics.draft_seconds,
+        "verify_seconds": metrics.verify_seconds,
+        "forward_seconds": metrics.forward_seconds,
+        "prefill_seconds": metrics.prefill_seconds,
+        "first_token_seconds": metrics.first_token_seconds,
+        "total_seconds": metrics.total_seconds,
+        "drafted_by_source": dict(metrics.num_drafted_by_source),
+        "accepted_by_source": dict(metrics.num_accepted_by_source),
+        "rounds_without_draft": dict(metrics.num_rounds_by_reason),
+        "disabled_reason": metrics.disabled_reason,
+    }
+
+
+def comparison(speculative: SpeculationMetrics, plain: SpeculationMetrics, *, is_identical: bool) -> str:
+    """Both runs side by side, one a line, and whether their texts are the same."""
+    rows = [("", "tokens", "rounds", "tokens/round", "decoding", "tokens/s")]
+    for name, metrics in (("speculative", speculative), ("plain", plain)):
+        rows.append(
+            (
+                name,
+                str(metrics.num_emitted_tokens),
+                str(metrics.num_rounds),
+                _number(metrics.tokens_per_round, ".1f"),
+                f"{metrics.decode_seconds:.2f} s",
+                _number(metrics.tokens_per_second, ".1f"),
+            )
+        )
+    lines = [f"{row[0]:<12}" + "".join(f"{cell:>14}" for cell in row[1:]) for row in rows]
+    if speculative.decode_seconds > 0.0:
+        lines.append(f"speed-up: {plain.decode_seconds / speculative.decode_seconds:.1f} times")
+    lines.append(f"identical: {'yes' if is_identical else 'no'}")
+    return "\n".join(lines)
+
+
+def show_diff(diff: str) -> None:
+    """Coloured on a terminal; elsewhere the bytes that `git apply` and `patch` take."""
+    console = Console(highlight=False, soft_wrap=True)
+    if not (sys.stdout.isatty() and console.is_terminal):
+        write_standard_output(diff)
+        return
+    for line in diff.split("\n")[:-1]:
+        console.print(Text(line.rstrip("\r"), style=_diff_style(line)))
+
+
+def _diff_style(line: str) -> str:
+    if line.startswith(("+++", "---", "diff ")):
+        return "bold"
+    return DIFF_STYLES.get(line[:1], "")
+
+
+def _number(value: float | None, spec: str) -> str:
+    return "-" if value is None else format(value, spec)

@@ -1,0 +1,159 @@
+"""Reads and writes the files of the command line: strictly, and all or nothing. Knows no model.
+
+Every failure is an InvalidInput of one line; a file is either replaced whole or left as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from lookahead_edit.text_lines import BOM
+from lookahead_edit.types import InvalidInput
+
+STDIN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """A text as it was read: `text` has every byte of `data`, line ends and byte order mark included."""
+
+    name: str  # as the caller wrote it; "-" is standard input
+    data: bytes
+    text: str
+
+    @property
+    def path(self) -> str | None:
+        return None if self.name == STDIN else self.name
+
+
+def read_text_file(name: str, *, may_be_empty: bool = False) -> TextFile:
+    """Reads a UTF-8 text file, or standard input for ``"-"``.
+
+    Raises:
+        InvalidInput: missing, unreadable, a directory or device, binary, not UTF-8, or empty.
+    """
+    label = "standard input" if name == STDIN else name
+    data = sys.stdin.buffer.read() if name == STDIN else _read_bytes(name)
+    if b"\0" in data:
+        raise _unreadable(f"expected a text file, but {label} is binary (a NUL byte at offset {data.index(0)})")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _unreadable(
+            f"expected UTF-8, but {label} has the byte 0x{data[error.start]:02x} at offset {error.start}"
+        ) from None
+    if not may_be_empty and not text.removeprefix(BOM):
+        raise _unreadable(f"expected a text, but {label} is empty")
+    return TextFile(name, data, text)
+
+
+def _read_bytes(name: str) -> bytes:
+    try:
+        mode = os.stat(name).st_mode
+        if stat.S_ISDIR(mode):
+            raise _unreadable(f"expected a file, but {name} is a directory")
+        # A pipe is welcome: <(command) gives one.
+        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+            raise _unreadable(f"expected a file, but {name} is a device or socket")
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise _unreadable(f"can't read {name}: {_reason(error)}") from None
+    except ValueError:  # a NUL in the name
+        raise _unreadable(f"can't read {name!r}: not a file name") from None
+
+
+def require_writable(file: TextFile) -> None:
+    """Says before the model runs that `replace_text_file` could not succeed."""
+    if file.name == STDIN:
+        raise InvalidInput("expected a file to write to, but standard input was read; leave out --write", param="write")
+    target = Path(file.name).resolve()
+    if not target.is_file():
+        raise _unwritable(f"can't write {file.name}: not a regular file")
+    if not os.access(target, os.W_OK):
+        raise _unwritable(f"can't write {file.name}: the file is read-only")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise _unwritable(f"can't write {file.name}: no permission to make a file in {target.parent}")
+
+
+def replace_text_file(file: TextFile, text: str) -> None:
+    """Replaces the file's content in one step; mode and, where allowed, owner are kept, symbolic links followed.
+
+    Raises:
+        InvalidInput: no space, no permission, or the file was changed since it was read. It is untouched then.
+    """
+    require_writable(file)
+    target = Path(file.name).resolve()
+    temporary: str | None = None
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:64]}.", suffix=".tmp")
+        with os.fdopen(descriptor, "wb") as output:
+            output.write(text.encode("utf-8"))
+            output.flush()
+            status = target.stat()
+            with suppress(PermissionError, AttributeError):
+                os.chown(temporary, status.st_uid, status.st_gid)
+            os.chmod(temporary, stat.S_IMODE(status.st_mode))
+            os.fsync(output.fileno())
+        if target.read_bytes() != file.data:
+            raise _unwritable(f"{file.name} was changed by someone else in the meantime; it was not written")
+        os.replace(temporary, target)
+        temporary = None
+        _sync_directory(target.parent)
+    except OSError as error:
+        raise _unwritable(f"can't write {file.name}: {_reason(error)}") from None
+    finally:
+        if temporary is not None:
+            with suppress(OSError):
+                os.unlink(temporary)
+
+
+def write_standard_output(text: str) -> None:
+    """Bytes as they are, so that line ends survive; raises InvalidInput where they can't be written.
+
+    A reader that went away (``| head``) raises BrokenPipeError.
+    """
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        _abandon_standard_output()
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise _unwritable(f"can't write to standard output: {_reason(error)}") from None
+
+
+def _abandon_standard_output() -> None:
+    """What is still buffered would fail again at exit, with a message of Python's own."""
+    with suppress(OSError, ValueError, AttributeError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Makes the rename last; a system that can't open directories is no reason to fail."""
+    with suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _unreadable(message: str) -> InvalidInput:
+    return InvalidInput(message, param="file", code="unreadable_file")
+
+
+def _unwritable(message: str) -> InvalidInput:
+    return InvalidInput(message, param="file", code="unwritable_file")
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__

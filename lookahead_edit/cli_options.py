@@ -1,0 +1,105 @@
+"""Options that several commands share, and what stands behind them: configuration, the editor, following a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from lookahead_edit.cli_display import Display
+from lookahead_edit.cli_files import write_standard_output
+from lookahead_edit.config import SamplingConfig, ServerConfig, SpeculationConfig
+from lookahead_edit.types import InvalidInput
+
+if TYPE_CHECKING:
+    from lookahead_edit.editor import Editor, Progress
+    from lookahead_edit.metrics import SpeculationMetrics
+
+# Where the defaults of the options come from.
+SAMPLING, SPECULATION, SERVER = SamplingConfig(), SpeculationConfig(), ServerConfig()
+
+
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model", "-m", help="Directory, GGUF file or hub id; the default model if left out.", metavar="NAME"
+    ),
+]
+
+
+class Dtype(str, Enum):
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+
+DtypeOption = Annotated[
+    Dtype | None, typer.Option("--dtype", help="By default float32 on a CPU, bfloat16 on a GPU that has it.")
+]
+Device = Annotated[str | None, typer.Option("--device", help="By default the GPU, if there is one.", metavar="DEVICE")]
+MaxTokens = Annotated[
+    int | None, typer.Option("--max-tokens", help="The most that may be generated.", min=1, metavar="N")
+]
+Temperature = Annotated[float, typer.Option("--temperature", help="0 always takes the likeliest token.")]
+Seed = Annotated[int, typer.Option("--seed", help="With one seed, the text is the same with and without drafts.")]
+NoSpeculation = Annotated[bool, typer.Option("--no-speculation", help="Decode plainly, one token a round.")]
+Drafter = Annotated[str, typer.Option("--drafter", help="What guesses the next tokens.", metavar="NAME")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document with text, figures and all.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No figures and no progress.")]
+
+
+def open_editor(model: str | None, dtype: Dtype | None, device: str | None, display: Display) -> Editor:
+    """Loads the model; the first use of the default model shows its own progress."""
+    from lookahead_edit.targets.default_model import default_model_directory
+    from lookahead_edit.targets.loading import is_default, load_editor
+
+    if is_default(model):
+        default_model_directory(display.console)
+    with display.live("loading the model"):
+        return load_editor(model, dtype=None if dtype is None else dtype.value, device=device)
+
+
+def require_text(text: str | None, name: str) -> str:
+    """The text, where it says something. `name` is what it is called in the message."""
+    if text is None or not text.strip():
+        raise InvalidInput(f"expected {name} to say something, got an empty one", param=name, code="missing_field")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(f"expected {name} to be valid UTF-8", param=name) from None
+    return text
+
+
+def configs(
+    temperature: float, seed: int, drafter: str, no_speculation: bool
+) -> tuple[SamplingConfig, SpeculationConfig]:
+    """Raises InvalidInput for values out of range and for a drafter that doesn't exist."""
+    sampling = SamplingConfig(temperature=temperature, seed=seed)
+    from lookahead_edit.drafters import DRAFTERS
+
+    if drafter not in DRAFTERS:
+        raise InvalidInput(f"expected drafter to be one of {', '.join(DRAFTERS)}, got {drafter!r}", param="drafter")
+    return sampling, SpeculationConfig(enabled=not no_speculation, drafter=drafter)
+
+
+Result = TypeVar("Result")
+
+
+def follow(
+    stream: Iterable[Progress | Result],
+    *,
+    update: Callable[[SpeculationMetrics], None] = lambda metrics: None,
+    prints_deltas: bool = False,
+) -> Result:
+    """Follows a stream to its result."""
+    from lookahead_edit.editor import Progress
+
+    for event in stream:
+        if not isinstance(event, Progress):
+            return event
+        update(event.metrics)
+        if prints_deltas and event.delta:
+            write_standard_output(event.delta)
+    raise AssertionError("a stream ends in its result")

@@ -1,0 +1,308 @@
+"""The hook for transformers: ``model.generate(**inputs, custom_generate=LookaheadEdit())``.
+
+`generate` prepares configuration, logits processors, stopping criteria and the cache as always; this module turns its
+rows into sequences of the one decode loop. What `generate` never hands to a callable (streamer, tokenizer) is bound to
+the object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as SequenceOf
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import Cache, DynamicCache, StaticCache
+from transformers.generation import GenerateDecoderOnlyOutput
+
+from lookahead_edit.config import SamplingConfig, SpeculationConfig
+from lookahead_edit.drafters import DRAFTERS
+from lookahead_edit.engine import Engine
+from lookahead_edit.metrics import SpeculationMetrics
+from lookahead_edit.policy import POLICIES
+from lookahead_edit.sequence import Sequence
+from lookahead_edit.targets.hf import HfTarget, RowCache
+from lookahead_edit.tokenizer import HfTokenizer
+from lookahead_edit.types import Draft, Drafter, IntArray, InvalidInput, Source, SourceKind, UnsupportedModel
+from lookahead_edit.verify import GreedySampler, OrderedSampler, Sampler
+
+# The output's field is `cache` from transformers 5.24, `past_key_values` before.
+_CACHE_OUTPUT = "cache" if "cache" in GenerateDecoderOnlyOutput.__dataclass_fields__ else "past_key_values"
+KNOWN_MODEL_KWARGS = {"attention_mask", "position_ids", "cache", "past_key_values", "use_cache", "logits_to_keep"}
+
+
+class LookaheadEdit:
+    """Speculative decoding for `generate`, same tokens as without.
+
+    Greedy and sampled, any logits processors and stopping criteria, left-padded batches, a cache brought along,
+    dynamic or static. Processors and criteria are called with one row at a time, shape (1, n), once for every
+    committed token. With `do_sample`, the noise is keyed by seed and position, so the text does not depend on the
+    drafts; the seed comes from torch's generator unless given.
+
+    Args:
+        tokenizer: needed only for a `prediction` or `context` given as text.
+        streamer: gets the prompt, each round's tokens and `end()`, as from `generate`; one row only.
+        prediction: text or 1-D token ids likely to be in the answer; more is drafted from it.
+        context: other texts that may be copied from, without entering the prompt.
+        speculation: what drafts and how far.
+        seed: for `do_sample`.
+
+    Attributes:
+        metrics: counters of the latest call, summed over rows.
+        row_metrics: the same, a row each.
+
+    Raises:
+        InvalidInput: options that can't be verified exactly (beams, attentions, embeddings as input, …), by name.
+        UnsupportedModel: a model whose cache can't be rolled back.
+
+    Example::
+
+        decoder = LookaheadEdit(streamer=TextStreamer(tokenizer))
+        model.generate(**inputs, max_new_tokens=512, custom_generate=decoder)
+        print(decoder.metrics.tokens_per_round)
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any = None,
+        streamer: Any = None,
+        *,
+        prediction: str | SequenceOf[int] | Tensor | None = None,
+        context: SequenceOf[str] = (),
+        speculation: SpeculationConfig | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.streamer = streamer
+        self.speculation = speculation or SpeculationConfig()
+        self.seed = seed
+        self.metrics = SpeculationMetrics()
+        self.row_metrics: list[SpeculationMetrics] = []
+        self._sources = [self._source(SourceKind.CONTEXT, text) for text in context]
+        if prediction is not None:
+            self._sources.insert(0, self._source(SourceKind.PREDICTION, prediction))
+
+    def __call__(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        logits_processor: Any = None,
+        stopping_criteria: Any = None,
+        generation_config: Any = None,
+        **model_kwargs: Any,
+    ) -> Any:
+        """What `generate` calls; int64[num_rows, num_tokens] in and out, or a GenerateDecoderOnlyOutput."""
+        config = generation_config if generation_config is not None else model.generation_config
+        _refuse_unsupported(config, model_kwargs, len(input_ids), self.streamer)
+        padding = _num_padding(input_ids, model_kwargs)
+        max_tokens = int(config.max_length) - input_ids.shape[1]
+        caches = _row_caches(model, input_ids, model_kwargs, max_tokens, has_padding=any(padding))
+        seed = self._seed() if config.do_sample else 0
+        rows = [
+            _HookRow(
+                ids,
+                num_padding_tokens,
+                logits_processor,
+                stopping_criteria,
+                config,
+                Sequence(
+                    ids[num_padding_tokens:].cpu().numpy().astype(np.int32),
+                    drafter=self._drafter(),
+                    sampling=SamplingConfig(temperature=1.0 if config.do_sample else 0.0, seed=(seed + index) % 2**64),
+                    max_tokens=max_tokens,
+                    max_context_tokens=2**31 - 1,  # as far as plain decoding would go
+                    sources=self._sources,
+                ),
+            )
+            for index, (ids, num_padding_tokens) in enumerate(zip(input_ids, padding, strict=True))
+        ]
+        by_key = {row.sequence.key: index for index, row in enumerate(rows)}
+        target = HfTarget(
+            model,
+            open_cache=lambda opened: caches[by_key[opened.key]],
+            open_sampler=lambda opened: rows[by_key[opened.key]].sampler(),
+        )
+        engine = Engine(target, POLICIES[self.speculation.policy](self.speculation))
+        self._decode(engine, rows, input_ids)
+        return self._answer(target, rows, caches, config, input_ids)
+
+    def _decode(self, engine: Engine, rows: list[_HookRow], input_ids: Tensor) -> None:
+        self.row_metrics = [SpeculationMetrics(num_prompt_tokens=row.sequence.num_prompt_tokens) for row in rows]
+        self.metrics = SpeculationMetrics(num_prompt_tokens=sum(row.sequence.num_prompt_tokens for row in rows))
+        if self.streamer is not None:
+            self.streamer.put(input_ids.cpu())
+        while live := [index for index, row in enumerate(rows) if not row.sequence.is_finished]:
+            for index, finished in zip(live, engine.step([rows[index].sequence for index in live]), strict=True):
+                self.row_metrics[index].add(finished)
+                self.metrics.add(finished)
+                if self.streamer is not None:
+                    self.streamer.put(torch.from_numpy(finished.tokens.astype(np.int64)))
+        if self.streamer is not None:
+            self.streamer.end()
+
+    def _answer(
+        self, target: HfTarget, rows: list[_HookRow], caches: list[RowCache], config: Any, input_ids: Tensor
+    ) -> Any:
+        if len(rows) == 1:
+            target.settle(rows[0].sequence.row(Draft()))
+        for row in rows:
+            target.close(row.sequence.key)
+        length = max(len(row.sequence.output) for row in rows)
+        pad = config._pad_token_tensor
+        output = torch.full((len(rows), length), 0 if pad is None else int(pad), dtype=torch.long)
+        for index, row in enumerate(rows):
+            output[index, : len(row.sequence.output)] = torch.from_numpy(row.sequence.output.astype(np.int64))
+        sequences = torch.cat([input_ids, output.to(input_ids.device)], dim=1)
+        if not config.return_dict_in_generate:
+            return sequences
+        return GenerateDecoderOnlyOutput(
+            sequences=sequences,
+            scores=tuple(rows[0].scores) if config.output_scores else None,
+            logits=tuple(rows[0].logits) if config.output_logits else None,
+            **({_CACHE_OUTPUT: caches[0].cache} if len(rows) == 1 else {}),
+        )
+
+    def _source(self, kind: SourceKind, text: str | SequenceOf[int] | Tensor) -> Source:
+        if not isinstance(text, str):
+            return Source(kind, np.asarray(text, dtype=np.int32).reshape(-1))
+        if self.tokenizer is None:
+            raise InvalidInput("expected a tokenizer for a prediction or context given as text", param="tokenizer")
+        return Source(kind, HfTokenizer(self.tokenizer).encode(text, parse_special=False))
+
+    def _drafter(self) -> Drafter:
+        return DRAFTERS[self.speculation.drafter if self.speculation.enabled else "none"](self.speculation)
+
+    def _seed(self) -> int:
+        return int(torch.randint(0, 2**63 - 1, (1,))) if self.seed is None else self.seed
+
+
+class _HookRow:
+    """One row of the batch: calls processors and criteria with its ids as `generate` knows them, padding included."""
+
+    def __init__(
+        self, ids: Tensor, num_padding_tokens: int, processors: Any, criteria: Any, config: Any, sequence: Sequence
+    ) -> None:
+        self.sequence = sequence
+        self.scores: list[Tensor] = []  # float32[1, vocab_size] for each committed token, if asked for
+        self.logits: list[Tensor] = []
+        self._padding_ids = ids[None, :num_padding_tokens]
+        self._processors = processors
+        self._criteria = criteria
+        self._config = config
+        if criteria:
+            sequence.stop_rules = (self,)
+
+    def should_stop(self, tokens: IntArray, num_prompt_tokens: int) -> bool:
+        scores = tuple(self.scores) if self._keeps("output_scores") else None
+        return bool(self._criteria(self._ids(tokens), scores)[0])
+
+    def sampler(self) -> Sampler:
+        if not self._processors and not self._config.do_sample and not self._keeps("output_scores", "output_logits"):
+            return GreedySampler()
+        sampling = self.sequence.sampling
+        return OrderedSampler(self._process, is_greedy=sampling.is_greedy, seed=sampling.seed)
+
+    def _process(self, logits: Tensor, tokens: IntArray) -> Tensor:
+        if self._keeps("output_logits"):
+            self.logits.append(logits[None].clone())
+        scores: Tensor = logits[None].clone()
+        if self._processors:
+            scores = self._processors(self._ids(tokens), scores)
+        if self._keeps("output_scores"):
+            self.scores.append(scores)
+        return scores[0]
+
+    def _keeps(self, *names: str) -> bool:
+        return bool(self._config.return_dict_in_generate) and any(getattr(self._config, name) for name in names)
+
+    def _ids(self, tokens: IntArray) -> Tensor:
+        own = torch.from_numpy(tokens.astype(np.int64)).to(self._padding_ids.device)[None]
+        return torch.cat([self._padding_ids, own], dim=1)
+
+
+def _refuse_unsupported(config: Any, model_kwargs: dict[str, Any], num_rows: int, streamer: Any) -> None:
+    for name, plain in (("num_beams", 1), ("penalty_alpha", None), ("dola_layers", None)):
+        value = getattr(config, name, None)
+        if value not in (plain, None):
+            raise InvalidInput(f"expected {name}={plain} with LookaheadEdit, got {value!r}", param=name)
+    for name in ("output_attentions", "output_hidden_states"):
+        if config.return_dict_in_generate and getattr(config, name):
+            raise InvalidInput(
+                f"expected {name}=False with LookaheadEdit: a block has them in another shape", param=name
+            )
+    for name in sorted(set(model_kwargs) - KNOWN_MODEL_KWARGS):
+        if model_kwargs[name] is not None and model_kwargs[name] is not False:
+            raise InvalidInput(f"expected token ids as the only model input with LookaheadEdit, got {name}", param=name)
+    if num_rows > 1 and streamer is not None:
+        raise InvalidInput(f"expected one row with a streamer, got {num_rows}", param="streamer")
+    if num_rows > 1 and config.return_dict_in_generate and (config.output_scores or config.output_logits):
+        raise InvalidInput(
+            f"expected one row with output_scores or output_logits, got {num_rows}", param="output_scores"
+        )
+
+
+def _num_padding(input_ids: Tensor, model_kwargs: dict[str, Any]) -> list[int]:
+    """Left-padding tokens of each row."""
+    mask = model_kwargs.get("attention_mask")
+    if mask is None:
+        return [0] * len(input_ids)
+    num_padding = (mask == 0).sum(dim=1).tolist()
+    for row, count in enumerate(num_padding):
+        if bool((mask[row, count:] == 0).any()):
+            raise InvalidInput(
+                f"expected padding on the left only, got attention_mask row {row} with zeros after a one",
+                param="attention_mask",
+            )
+    return [int(count) for count in num_padding]
+
+
+def _row_caches(
+    model: Any, input_ids: Tensor, model_kwargs: dict[str, Any], max_tokens: int, *, has_padding: bool
+) -> list[RowCache]:
+    """The cache that `generate` prepared or the caller brought, for one row; fresh ones of its kind for several."""
+    cache = model_kwargs.get("cache", model_kwargs.get("past_key_values"))
+    if cache is None:
+        return [RowCache(DynamicCache(config=model.config)) for _ in input_ids]
+    if not isinstance(cache, Cache):
+        raise UnsupportedModel(f"{type(model).__name__} keeps its state in {type(cache).__name__}, not in a Cache")
+    num_past = 0 if all(cache.is_linear) else int(cache.get_seq_length())
+    if num_past and (len(input_ids) > 1 or has_padding):
+        raise InvalidInput("expected an empty cache for several or padded rows", param="past_key_values")
+    num_capacity = _capacity(cache)
+    num_needed = input_ids.shape[1] + max_tokens - 1
+    if num_capacity is not None and num_capacity < num_needed:
+        raise InvalidInput(
+            f"expected a static cache of at least {num_needed} tokens, got {num_capacity}", param="past_key_values"
+        )
+    if len(input_ids) > 1:
+        if isinstance(cache, StaticCache):
+            return [
+                RowCache(StaticCache(config=model.config, max_cache_len=num_capacity or num_needed)) for _ in input_ids
+            ]
+        return [RowCache(DynamicCache(config=model.config)) for _ in input_ids]
+    if not num_past:
+        return [RowCache(cache)]
+    # `generate` takes the whole text or only what follows the cache; the positions tell which of the two it is.
+    positions = model_kwargs.get("position_ids")
+    num_total = input_ids.shape[1] if positions is None else positions.shape[-1]
+    if num_total == input_ids.shape[1] + num_past:
+        return [RowCache(cache, num_hidden_tokens=num_past)]
+    if num_past > input_ids.shape[1]:
+        raise InvalidInput(
+            f"expected a cache of at most {input_ids.shape[1]} tokens (the prompt), got {num_past}",
+            param="past_key_values",
+        )
+    return [RowCache(cache, num_cached_tokens=num_past)]
+
+
+def _capacity(cache: Cache) -> int | None:
+    """Tokens a static cache holds; None where it grows."""
+    if not isinstance(cache, StaticCache):
+        return None
+    lengths = [
+        layer.get_max_length()
+        for layer, is_sliding, is_linear in zip(cache.layers, cache.is_sliding, cache.is_linear, strict=True)
+        if not is_sliding and not is_linear
+    ]
+    return int(min(lengths)) if lengths else None

@@ -1,0 +1,55 @@
+"""How many of the guessed tokens are verified. Knows drafts and rounds; no tokens, no model, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lookahead_edit.config import SpeculationConfig
+from lookahead_edit.types import Draft, Policy, Round
+
+
+class FixedPolicy:
+    """Keeps up to `max_draft_tokens` of every draft."""
+
+    def __init__(self, max_draft_tokens: int) -> None:
+        self._max_draft_tokens = max_draft_tokens
+
+    @property
+    def max_draft_tokens(self) -> int:
+        return self._max_draft_tokens
+
+    def cut(self, drafts: Sequence[Draft]) -> list[Draft]:
+        return [draft.cut(self._max_draft_tokens, "no draft tokens are allowed") for draft in drafts]
+
+    def observe(self, rounds: Sequence[Round]) -> None:
+        pass
+
+
+class MatchLengthPolicy:
+    """Keeps `draft_tokens_per_match` tokens for each token of the match, up to `max_draft_tokens`.
+
+    Example: with 8 tokens a match and a limit of 64, a match of 3 keeps 24 tokens, one of 8 or more 64.
+    """
+
+    def __init__(self, max_draft_tokens: int, draft_tokens_per_match: float) -> None:
+        self._max_draft_tokens = max_draft_tokens
+        self._draft_tokens_per_match = draft_tokens_per_match
+
+    @property
+    def max_draft_tokens(self) -> int:
+        return self._max_draft_tokens
+
+    def cut(self, drafts: Sequence[Draft]) -> list[Draft]:
+        return [draft.cut(self._length(draft), "the match is too short to pay") for draft in drafts]
+
+    def observe(self, rounds: Sequence[Round]) -> None:
+        pass
+
+    def _length(self, draft: Draft) -> int:
+        return min(self._max_draft_tokens, int(self._draft_tokens_per_match * draft.match_length))
+
+
+POLICIES: dict[str, Callable[[SpeculationConfig], Policy]] = {
+    "fixed": lambda config: FixedPolicy(config.max_draft_tokens),
+    "match_length": lambda config: MatchLengthPolicy(config.max_draft_tokens, config.draft_tokens_per_match),
+}

@@ -1,0 +1,87 @@
+"""Puts the server together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, NoReturn
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from lookahead_edit import __version__
+from lookahead_edit.config import ServerConfig
+from lookahead_edit.editor import Editor
+from lookahead_edit.server.documentation import describe_app
+from lookahead_edit.server.edit_answers import EditCompleted, EditCreated, EditDelta
+from lookahead_edit.server.edit_routes import edit_router
+from lookahead_edit.server.errors import from_http_exception
+from lookahead_edit.server.middleware import Cors, Entrance, JsonErrors, ResponseHeaders
+from lookahead_edit.server.schemas import EditBody
+from lookahead_edit.server.service_routes import service_router
+from lookahead_edit.server.telemetry import Telemetry
+from lookahead_edit.server.worker import Worker
+from lookahead_edit.types import InvalidInput
+
+EXPOSED_HEADERS = ("x-request-id", "openai-processing-ms", "retry-after", "x-should-retry")
+
+
+def create_app(load_editor: Callable[[], Editor], config: ServerConfig) -> FastAPI:
+    """The ASGI application. The editor is loaded in the background once the application starts.
+
+    Args:
+        load_editor: called once, in the thread that will run the model.
+        config: limits, key, origins; `host` decides whether Host headers are checked.
+
+    The worker is ``app.state.worker``.
+    """
+    telemetry = Telemetry()
+    worker = Worker(load_editor, config, telemetry)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        worker.start()
+        yield
+        await worker.close()
+
+    app = FastAPI(
+        title="lookahead_edit",
+        summary="Code edits by a language model, with exact speculative decoding",
+        version=__version__,
+        lifespan=lifespan,
+        # The usual pages load scripts from elsewhere.
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.worker = worker
+    app.include_router(edit_router(worker, telemetry, config))
+    app.include_router(service_router(worker, telemetry))
+
+    @app.exception_handler(HTTPException)
+    async def raise_ours(request: Request, error: HTTPException) -> NoReturn:
+        raise from_http_exception(error, request.method, request.url.path)
+
+    @app.exception_handler(RequestValidationError)
+    async def raise_invalid(request: Request, error: RequestValidationError) -> NoReturn:
+        raise InvalidInput("expected a valid address")
+
+    # The last one added is the first to see a request.
+    app.add_middleware(Entrance, config=config)
+    app.add_middleware(JsonErrors, telemetry=telemetry)
+    if config.cors_origins:
+        app.add_middleware(
+            Cors,
+            allow_origins=config.cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=EXPOSED_HEADERS,
+        )
+    app.add_middleware(ResponseHeaders)
+
+    def openapi() -> dict[str, Any]:
+        return describe_app(app, EditBody, EditCreated, EditDelta, EditCompleted)
+
+    app.openapi = openapi  # type: ignore[method-assign]
+    return app

@@ -1,0 +1,97 @@
+"""POST /v1/edits, plain and streamed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+
+from fastapi import APIRouter, Request, Response
+
+from lookahead_edit.config import ServerConfig
+from lookahead_edit.editor import EditResult
+from lookahead_edit.server.answers import to_json
+from lookahead_edit.server.connection import (
+    DONE,
+    PING,
+    EventStream,
+    event_frame,
+    read_json_body,
+    stopped_with_connection,
+)
+from lookahead_edit.server.documentation import error_responses, json_request, stream_of
+from lookahead_edit.server.edit_answers import (
+    EditAnswer,
+    EditCompleted,
+    EditCreated,
+    EditDelta,
+    edit_answer,
+    edit_created,
+    edit_delta,
+)
+from lookahead_edit.server.errors import error_answer, error_code
+from lookahead_edit.server.jobs import Job
+from lookahead_edit.server.schemas import EditBody, EditCall, parse_edit
+from lookahead_edit.server.telemetry import Telemetry
+from lookahead_edit.server.worker import Worker
+
+logger = logging.getLogger(__name__)
+
+ROUTE = "edits"
+
+
+def edit_router(worker: Worker, telemetry: Telemetry, config: ServerConfig) -> APIRouter:
+    """The routes, bound to one worker."""
+    router = APIRouter()
+
+    @router.post(
+        "/v1/edits",
+        summary="Edit a document",
+        response_model=EditAnswer,
+        responses={
+            200: stream_of(EditCreated, EditDelta, EditCompleted),
+            **error_responses(400, 404, 413, 415, 429, 499, 503, 504),
+        },
+        openapi_extra=json_request(EditBody),
+    )
+    async def create_edit(request: Request) -> Response:
+        worker.editor()  # Before a body is read that can't be used.
+        job = Job("edit", ROUTE, request.state.request_id)
+        body = await read_json_body(request, config.max_body_bytes)
+        async with stopped_with_connection(request.receive, job):
+            worker.open(job)
+            call = await worker.prepare(parse_edit, body, worker.editor())
+            del body  # Megabytes that a queued request need not keep.
+            worker.submit(
+                job,
+                lambda editor, is_stopped: editor.stream(call.request, is_stopped),
+                session=call.session,
+                timeout_seconds=call.timeout_seconds,
+            )
+            if not call.stream:
+                answer = await worker.in_text_thread(_answer, job, call, await job.result())
+                return Response(to_json(answer.model_dump()), media_type="application/json")
+        return EventStream(_frames(job, call), job)
+
+    def _answer(job: Job, call: EditCall, result: EditResult) -> EditAnswer:
+        telemetry.count_answer(job, result.finish_reason, result.metrics)
+        return edit_answer(job, call, result, worker.editor_name)
+
+    async def _frames(job: Job, call: EditCall) -> AsyncGenerator[bytes, None]:
+        yield event_frame(edit_created(job, call, worker.editor_name).model_dump())
+        try:
+            async for outcome in job.outcomes(config.ping_seconds):
+                if outcome is None:
+                    yield PING
+                elif isinstance(outcome, EditResult):
+                    answer = await worker.in_text_thread(_answer, job, call, outcome)
+                    yield event_frame({"type": "edit.completed", **answer.model_dump()})
+                elif outcome.delta:
+                    yield event_frame(edit_delta(outcome).model_dump())
+        except Exception as error:
+            if error_code(error) == "internal_error":
+                logger.exception("request %s failed", job.request_id)
+            telemetry.count_error(error)
+            yield event_frame({"type": "error", **error_answer(error, job.request_id)})
+        yield DONE
+
+    return router

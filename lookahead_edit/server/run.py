@@ -1,0 +1,137 @@
+"""Runs the server until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from lookahead_edit.config import ServerConfig
+from lookahead_edit.editor import Editor
+from lookahead_edit.server.app import create_app
+from lookahead_edit.server.middleware import is_loopback
+from lookahead_edit.server.worker import Worker
+from lookahead_edit.types import LookaheadEditError
+
+# What a client may take to read the last bytes of an answer that is ready.
+FLUSH_SECONDS = 5
+
+EXIT_LOAD_FAILED = 1
+EXIT_NO_SOCKET = 2
+
+
+def serve(load_editor: Callable[[], Editor], config: ServerConfig) -> None:
+    """Serves until SIGTERM or SIGINT, then finishes the work at hand for at most `config.grace_seconds`.
+
+    A second signal ends the grace. Returns where all went well; raises SystemExit with one line on standard error
+    where the port can't be had (2) or the model can't be loaded (1).
+    """
+    listener = _listen(config)
+
+    def load() -> Editor:
+        try:
+            return load_editor()
+        except BaseException as error:
+            server.give_up(error)
+            raise
+
+    app = create_app(load, config)
+    worker: Worker = app.state.worker
+    server = _Server(app, worker, config)
+    _say(f"lookahead_edit serves {_address(listener)} and loads the model")
+    if not is_loopback(config.host) and config.api_key is None:
+        _say("warning: no API key is set, so whoever reaches this address can use the server")
+    server.run(sockets=[listener])
+    code = 0
+    if server.load_error is not None:
+        _say(f"cannot load the model: {_reason(server.load_error)}")
+        code = EXIT_LOAD_FAILED
+    if worker.is_model_busy:
+        # A thread inside the model can't be ended, and the interpreter would wait for it.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    if code:
+        raise SystemExit(code)
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn closes its listeners at once on a signal; this one goes on answering until the work is done."""
+
+    def __init__(self, app: Any, worker: Worker, config: ServerConfig) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                ws="none",
+                lifespan="on",
+                timeout_graceful_shutdown=FLUSH_SECONDS,
+            )
+        )
+        self.load_error: BaseException | None = None
+        self._worker = worker
+        self._grace_seconds = config.grace_seconds
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._draining: asyncio.Task[None] | None = None
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().serve(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._begin_shutdown)
+
+    def give_up(self, error: BaseException) -> None:
+        """Ends the server because there is no model; callable from any thread."""
+        self.load_error = error
+        self.should_exit = True
+
+    def _begin_shutdown(self) -> None:
+        self._worker.refuse_new_work()
+        if self._draining is None:
+            self._draining = asyncio.get_running_loop().create_task(self._drain())
+        else:
+            self._worker.stop_all()
+            self.should_exit = True
+
+    async def _drain(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._grace_seconds
+        while not self._worker.is_idle and loop.time() < deadline:
+            await asyncio.sleep(0.05)
+        self._worker.stop_all()
+        self.should_exit = True
+
+
+def _listen(config: ServerConfig) -> socket.socket:
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    try:
+        return socket.create_server((config.host, config.port), family=family, backlog=2048)
+    except OSError as error:
+        # Python adds the address, which the line has already.
+        reason = (error.strerror or str(error)).partition(" (while ")[0]
+        _say(f"cannot listen on {config.host} port {config.port}: {reason}")
+        raise SystemExit(EXIT_NO_SOCKET) from None
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _reason(error: BaseException) -> str:
+    first_line = str(error).partition("\n")[0]
+    return first_line if isinstance(error, LookaheadEditError) else f"{type(error).__name__}: {first_line}"
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,153 @@
+"""From bytes to a checked model: JSON, fields, and messages that say what was expected and what came instead."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NoReturn, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from lookahead_edit.types import InvalidInput
+
+MAX_NAMED_FIELDS = 20
+
+_EXPECTED = {
+    "string_type": "a string",
+    "int_type": "an integer",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "an array",
+    "model_type": "an object",
+    "finite_number": "a finite number",
+}
+
+
+class Fields(BaseModel):
+    """Fields of one JSON object: strict types, and fields that nobody knows are no error."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+def _well_formed(text: str) -> str:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            surrogate = f"U+{ord(text[error.start]):04X} at character {error.start}"
+            raise InvalidInput(f"expected well-formed text, got a lone surrogate {surrogate}") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_well_formed)]
+
+Body = TypeVar("Body", bound=Fields)
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """The JSON object of a request.
+
+    Raises InvalidInput with `invalid_json`, or `invalid_type` for JSON that isn't an object.
+    """
+    try:
+        value = json.loads(body.decode("utf-8-sig"), parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        raise _invalid_json(f"byte {error.start} that is not UTF-8") from None
+    except RecursionError:
+        raise _invalid_json("values nested too deep") from None
+    except ValueError as error:  # also numbers of thousands of digits
+        got = "an empty body" if not body.strip() else str(error)
+        raise _invalid_json(got) from None
+    if not isinstance(value, dict):
+        raise InvalidInput(f"expected a JSON object, got {describe(value)}", code="invalid_type")
+    return value
+
+
+def validate(model: type[Body], value: Mapping[str, Any]) -> tuple[Body, list[str]]:
+    """The checked fields and the names of those that `model` doesn't know. `null` means absent.
+
+    Raises InvalidInput for the first field at fault.
+    """
+    known = {name: value[name] for name in model.model_fields if value.get(name) is not None}
+    try:
+        fields = model.model_validate(known)
+    except ValidationError as error:
+        raise _as_invalid_input(error.errors(include_url=False)[0]) from None
+    return fields, _unknown_names(value, fields)
+
+
+def unknown_fields_warnings(names: Sequence[str]) -> list[str]:
+    """One warning that names the ignored fields, the first of very many."""
+    if not names:
+        return []
+    shown = [ascii(name[:64])[1:-1] for name in names[:MAX_NAMED_FIELDS]]
+    rest = len(names) - len(shown)
+    return [f"ignored unknown fields: {', '.join(shown)}" + (f" and {rest} more" if rest else "")]
+
+
+def describe(value: object) -> str:
+    """A JSON value in a few words, never the whole of it.
+
+    >>> describe({"a": 1}), describe(True), describe("text")
+    ('an object', 'true', "'text'")
+    """
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "an array"
+    if isinstance(value, str):
+        return ascii(value) if len(value) <= 60 else f"{value[:60]!a}…"
+    number = str(value)
+    return number if len(number) <= 40 else "a very large number"
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name}, which JSON doesn't have")
+
+
+def _invalid_json(got: str) -> InvalidInput:
+    return InvalidInput(f"expected a body of JSON in UTF-8, got {got}", code="invalid_json")
+
+
+def _as_invalid_input(error: ErrorDetails) -> InvalidInput:
+    param = _path(error["loc"])
+    cause = error.get("ctx", {}).get("error")
+    if isinstance(cause, InvalidInput):
+        return InvalidInput(f"{param}: {cause}", param=param, code=cause.code)
+    got = error["input"]
+    if error["type"] == "missing" or (got is None and isinstance(error["loc"][-1], str)):
+        return InvalidInput(f"expected {param}, got a request without it", param=param, code="missing_field")
+    kind = error["type"]
+    if kind == "float_type" and type(got) is int:
+        kind = "finite_number"  # an integer beyond every float
+    expected = _EXPECTED.get(kind) or error["msg"].removeprefix("Input should be ")
+    is_wrong_type = kind.endswith("_type") or (kind == "literal_error" and not isinstance(got, str))
+    return InvalidInput(
+        f"expected {param} to be {expected}, got {describe(got)}",
+        param=param,
+        code="invalid_type" if is_wrong_type else "invalid_value",
+    )
+
+
+def _path(location: Sequence[str | int]) -> str:
+    """``("context", 0, "path")`` as ``context[0].path``."""
+    path = ""
+    for part in location:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return path.removeprefix(".")
+
+
+def _unknown_names(value: Mapping[str, Any], fields: Fields) -> list[str]:
+    names = [name for name in value if name not in type(fields).model_fields]
+    for name in type(fields).model_fields:
+        field, raw = getattr(fields, name), value.get(name)
+        if isinstance(field, Fields) and isinstance(raw, dict):
+            names += [f"{name}.{inner}" for inner in _unknown_names(raw, field)]
+        elif isinstance(field, list) and isinstance(raw, list):
+            for item, raw_item in zip(field, raw, strict=False):
+                if isinstance(item, Fields) and isinstance(raw_item, dict):
+                    names += [f"{name}[].{inner}" for inner in _unknown_names(raw_item, item)]
+    return list(dict.fromkeys(names))

@@ -1,0 +1,106 @@
+"""Tiny random models, made on the spot, and the default model where a test is marked slow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+VOCAB_SIZE = 97
+SHAPE = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "bos_token_id": 1,
+    "eos_token_id": None,
+    "pad_token_id": 0,
+}
+
+
+def make_tiny_model(name: str) -> Any:
+    """A random causal model whose greedy text wanders rather than repeating one token. float32, eval mode."""
+    import torch
+    import transformers as hf
+
+    configs: dict[str, Any] = {
+        "llama": lambda: hf.LlamaConfig(**SHAPE),
+        "mistral": lambda: hf.MistralConfig(**SHAPE, sliding_window=16),
+        "gpt2": lambda: hf.GPT2Config(
+            vocab_size=VOCAB_SIZE,
+            n_embd=32,
+            n_layer=2,
+            n_head=4,
+            n_positions=512,
+            bos_token_id=1,
+            eos_token_id=None,
+            tie_word_embeddings=False,
+        ),
+        "lfm2": lambda: hf.Lfm2Config(
+            **SHAPE, tie_word_embeddings=False, layer_types=["conv", "full_attention", "conv"]
+        ),
+        "mamba": lambda: hf.MambaConfig(
+            vocab_size=VOCAB_SIZE,
+            hidden_size=32,
+            num_hidden_layers=2,
+            state_size=8,
+            eos_token_id=None,
+            tie_word_embeddings=False,
+        ),
+        "qwen3_next": lambda: hf.Qwen3NextConfig(
+            **(SHAPE | {"num_hidden_layers": 4}),
+            head_dim=16,
+            moe_intermediate_size=16,
+            shared_expert_intermediate_size=16,
+            num_experts=4,
+            num_experts_per_tok=2,
+            linear_num_key_heads=2,
+            linear_num_value_heads=4,
+            linear_key_head_dim=8,
+            linear_value_head_dim=8,
+        ),
+    }
+    torch.manual_seed(0)
+    model = hf.AutoModelForCausalLM.from_config(configs[name]())
+    torch.nn.init.normal_(model.get_output_embeddings().weight, std=1.0)
+    model.generation_config = hf.GenerationConfig(bos_token_id=1, pad_token_id=0)
+    return model.eval()
+
+
+_tiny_models: dict[str, Any] = {}
+
+
+@pytest.fixture
+def tiny_model() -> Any:
+    """``tiny_model("llama")``: made once a session."""
+
+    def get(name: str) -> Any:
+        if name not in _tiny_models:
+            _tiny_models[name] = make_tiny_model(name)
+        return _tiny_models[name]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def random_prompt() -> np.ndarray[Any, np.dtype[np.int32]]:
+    """int32[40], ids 3 to 96."""
+    return np.random.default_rng(0).integers(3, VOCAB_SIZE, 40).astype(np.int32)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tiny models gain nothing from a second thread, and lose much where the cores are busy."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

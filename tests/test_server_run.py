@@ -1,0 +1,157 @@
+"""`serve` in a process of its own: signals, grace, exit codes, the lines it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from server_harness import raw_post, wait_until
+
+SCRIPT = """
+import signal, sys, time
+from lookahead_edit.config import ServerConfig
+from lookahead_edit.server import serve
+from lookahead_edit.types import ModelUnavailable
+from scripted_editor import ScriptedEditor
+
+editor = ScriptedEditor()
+signal.signal(signal.SIGUSR1, lambda *_: editor.release())
+
+def broken():
+    raise ModelUnavailable("no such model: nowhere")
+
+def endless():
+    time.sleep(60)
+
+def deaf():
+    editor._wait = lambda is_cancelled: time.sleep(60)
+    return editor
+
+load = {"scripted": lambda: editor, "broken": broken, "endless": endless, "deaf": deaf}[sys.argv[1]]
+serve(load, ServerConfig(port=int(sys.argv[2]), grace_seconds=float(sys.argv[3])))
+"""
+
+
+def start(load="scripted", port=0, grace_seconds=20.0):
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", SCRIPT, load, str(port), str(grace_seconds)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+    )
+
+
+@contextmanager
+def running(**options):
+    """The process and a client, as soon as it listens."""
+    process = start(**options)
+    try:
+        line = process.stderr.readline()
+        match = re.search(r"http://127\.0\.0\.1:\d+", line)
+        assert match, line + process.stderr.read()
+        with httpx.Client(base_url=match[0], timeout=10.0, trust_env=False) as client:
+            yield process, client
+        process.wait(15)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def is_ready(client):
+    return client.get("/health").status_code == 200
+
+
+def num_open(client):
+    text = client.get("/metrics").text
+    return sum(map(float, re.findall(r"^lookahead:num_requests_(?:running|waiting) (\S+)", text, re.MULTILINE)))
+
+
+def read_all(connection):
+    with connection:
+        return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+
+
+def test_sigterm_refuses_new_work_and_finishes_what_runs():
+    with running() as (process, client):
+        wait_until(lambda: is_ready(client))
+        plain, stream = (raw_post(client, {"input": "a", "instruction": "hold", "stream": s}) for s in (False, True))
+        wait_until(lambda: num_open(client) == 2)
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: not is_ready(client))
+        for response in (client.get("/health"), client.post("/v1/edits", json={"input": "a", "instruction": "go"})):
+            assert response.status_code == 503
+            assert response.json()["error"]["code"] == "shutting_down"
+            assert int(response.headers["retry-after"]) > 0
+        assert process.poll() is None
+        process.send_signal(signal.SIGUSR1)
+        assert '"text":"b"' in read_all(plain)
+        assert '"type":"edit.completed"' in read_all(stream)
+        assert process.wait(10) == 0
+        assert process.stderr.read() == ""
+
+
+def test_work_that_outlasts_the_grace_is_told_so():
+    with running(grace_seconds=0.3) as (process, client):
+        wait_until(lambda: is_ready(client))
+        plain, stream = (raw_post(client, {"input": "a", "instruction": "hold", "stream": s}) for s in (False, True))
+        wait_until(lambda: num_open(client) == 2)
+        process.send_signal(signal.SIGTERM)
+        assert read_all(plain).startswith("HTTP/1.1 503")
+        *_, error, done = re.findall(r"data: (.*)", read_all(stream))
+        assert json.loads(error)["error"]["code"] == "shutting_down"
+        assert done.strip() == "[DONE]"
+        assert process.wait(10) == 0
+
+
+def test_second_signal_ends_the_grace():
+    with running() as (process, client):
+        wait_until(lambda: is_ready(client))
+        plain = raw_post(client, {"input": "a", "instruction": "hold"})
+        wait_until(lambda: num_open(client) == 1)
+        process.send_signal(signal.SIGINT)
+        wait_until(lambda: not is_ready(client))
+        process.send_signal(signal.SIGINT)
+        assert read_all(plain).startswith("HTTP/1.1 503")
+        assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize("load", ["deaf", "endless"])
+def test_thread_that_is_deep_in_the_model_does_not_keep_the_process(load):
+    with running(load=load, grace_seconds=0.1) as (process, client):
+        if load == "deaf":
+            wait_until(lambda: is_ready(client))
+            connection = raw_post(client, {"input": "a", "instruction": "hold"})
+            wait_until(lambda: num_open(client) == 1)
+            connection.close()
+        else:
+            assert client.get("/health").json()["error"]["code"] == "model_loading"
+        started = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+        assert time.monotonic() - started < 8
+
+
+def test_port_in_use_is_one_line_and_exit_code_two():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = start(port=port)
+        _, printed = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert printed == f"cannot listen on 127.0.0.1 port {port}: Address already in use\n"
+
+
+def test_model_that_cannot_be_loaded_is_one_line_and_exit_code_one():
+    process = start(load="broken")
+    _, printed = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert printed.splitlines()[1:] == ["cannot load the model: no such model: nowhere"]
