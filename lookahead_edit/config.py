@@ -17,7 +17,7 @@ def _require(condition: bool, param: str, expected: str, got: object) -> None:
         raise InvalidInput(f"expected {param} {expected}, got {got!r}", param=param)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SamplingConfig:
     """How a token is chosen from the target's logits. Temperature 0 is greedy.
 
@@ -59,7 +59,7 @@ class SamplingConfig:
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SpeculationConfig:
     """What drafts, and how far. `policy` is a key of `lookahead_edit.policy.POLICIES`."""
 
@@ -86,7 +86,7 @@ class SpeculationConfig:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EditConfig:
     """The edit task: how much output an edit may take when the caller doesn't say."""
 
@@ -95,7 +95,7 @@ class EditConfig:
     num_context_lines: int = 20  # lines shown before and after a range
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TargetConfig:
     """How the target reads tokens that are not drafts."""
 
@@ -104,7 +104,7 @@ class TargetConfig:
     max_replayed_tokens: int = 32
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ServerConfig:
     """The HTTP server's limits."""
 

@@ -10,12 +10,11 @@ from typing import Literal
 import numpy as np
 
 from lookahead_edit.config import EditConfig, SamplingConfig, SpeculationConfig
-from lookahead_edit.drafters import DRAFTERS
 from lookahead_edit.edit_text import EditPrompt, build_edit_prompt
 from lookahead_edit.engine import Engine
 from lookahead_edit.metrics import SpeculationMetrics
-from lookahead_edit.policy import POLICIES
 from lookahead_edit.sequence import EndTokenRule, Sequence
+from lookahead_edit.speculation import check_speculation, make_drafter, make_policy
 from lookahead_edit.text_answer import AnswerStream
 from lookahead_edit.text_changes import TextEdit, text_edits, unified_diff
 from lookahead_edit.text_lines import PositionEncoding, to_lf, with_final_newline
@@ -147,9 +146,15 @@ class Editor:
 
     def check(self, request: EditRequest | GenerateRequest) -> None:
         """Raises what `stream` would raise at once, without running the model."""
+        check_speculation(request.speculation)
+        num_prompt_tokens = len(self.prompt_tokens(request))
+        if num_prompt_tokens >= self.target.max_context_tokens:
+            raise ContextLengthExceeded(num_prompt_tokens, self.target.max_context_tokens)
+
+    def prompt_tokens(self, request: EditRequest | GenerateRequest) -> IntArray:
+        """int32[num_prompt_tokens], what the model reads: for other decoders of the same prompt, and for counting."""
         prompt = self._edit_prompt(request)[1] if isinstance(request, EditRequest) else self._plain_prompt(request)
-        if len(prompt.tokens) >= self.target.max_context_tokens:
-            raise ContextLengthExceeded(len(prompt.tokens), self.target.max_context_tokens)
+        return prompt.tokens
 
     def stream(
         self, request: EditRequest, is_cancelled: Callable[[], bool] = lambda: False
@@ -208,7 +213,7 @@ class Editor:
         started = time.perf_counter()
         sequence = Sequence(
             prompt.tokens,
-            drafter=DRAFTERS[speculation.drafter if speculation.enabled else "none"](speculation),
+            drafter=make_drafter(speculation),
             sampling=request.sampling,
             max_tokens=prompt.max_tokens,
             max_context_tokens=self.target.max_context_tokens,
@@ -217,7 +222,7 @@ class Editor:
             is_cancelled=is_cancelled,
         )
         metrics.count_index_build(time.perf_counter() - started)
-        engine = Engine(self.target, POLICIES[speculation.policy](speculation))
+        engine = Engine(self.target, make_policy(speculation))
         num_given = 0
         for finished in engine.generate(sequence):
             metrics.add(finished)

@@ -17,14 +17,13 @@ from transformers import Cache, DynamicCache, StaticCache
 from transformers.generation import GenerateDecoderOnlyOutput
 
 from lookahead_edit.config import SamplingConfig, SpeculationConfig
-from lookahead_edit.drafters import DRAFTERS
 from lookahead_edit.engine import Engine
 from lookahead_edit.metrics import SpeculationMetrics
-from lookahead_edit.policy import POLICIES
 from lookahead_edit.sequence import Sequence
-from lookahead_edit.targets.hf import HfTarget, RowCache
+from lookahead_edit.speculation import check_speculation, make_drafter, make_policy
+from lookahead_edit.targets.hf import HfTarget, RowCache, require_decoder
 from lookahead_edit.tokenizer import HfTokenizer
-from lookahead_edit.types import Draft, Drafter, IntArray, InvalidInput, Source, SourceKind, UnsupportedModel
+from lookahead_edit.types import Draft, IntArray, InvalidInput, Source, SourceKind, UnsupportedModel
 from lookahead_edit.verify import GreedySampler, OrderedSampler, Sampler
 
 # The output's field is `cache` from transformers 5.24, `past_key_values` before.
@@ -76,6 +75,7 @@ class LookaheadEdit:
         self.tokenizer = tokenizer
         self.streamer = streamer
         self.speculation = speculation or SpeculationConfig()
+        check_speculation(self.speculation)
         self.seed = seed
         self.metrics = SpeculationMetrics()
         self.row_metrics: list[SpeculationMetrics] = []
@@ -94,6 +94,7 @@ class LookaheadEdit:
     ) -> Any:
         """What `generate` calls; int64[num_rows, num_tokens] in and out, or a GenerateDecoderOnlyOutput."""
         config = generation_config if generation_config is not None else model.generation_config
+        require_decoder(model)
         _refuse_unsupported(config, model_kwargs, len(input_ids), self.streamer)
         padding = _num_padding(input_ids, model_kwargs)
         max_tokens = int(config.max_length) - input_ids.shape[1]
@@ -108,7 +109,7 @@ class LookaheadEdit:
                 config,
                 Sequence(
                     ids[num_padding_tokens:].cpu().numpy().astype(np.int32),
-                    drafter=self._drafter(),
+                    drafter=make_drafter(self.speculation),
                     sampling=SamplingConfig(temperature=1.0 if config.do_sample else 0.0, seed=(seed + index) % 2**64),
                     max_tokens=max_tokens,
                     max_context_tokens=2**31 - 1,  # as far as plain decoding would go
@@ -123,7 +124,7 @@ class LookaheadEdit:
             open_cache=lambda opened: caches[by_key[opened.key]],
             open_sampler=lambda opened: rows[by_key[opened.key]].sampler(),
         )
-        engine = Engine(target, POLICIES[self.speculation.policy](self.speculation))
+        engine = Engine(target, make_policy(self.speculation))
         self._decode(engine, rows, input_ids)
         return self._answer(target, rows, caches, config, input_ids)
 
@@ -169,9 +170,6 @@ class LookaheadEdit:
         if self.tokenizer is None:
             raise InvalidInput("expected a tokenizer for a prediction or context given as text", param="tokenizer")
         return Source(kind, HfTokenizer(self.tokenizer).encode(text, parse_special=False))
-
-    def _drafter(self) -> Drafter:
-        return DRAFTERS[self.speculation.drafter if self.speculation.enabled else "none"](self.speculation)
 
     def _seed(self) -> int:
         return int(torch.randint(0, 2**63 - 1, (1,))) if self.seed is None else self.seed

@@ -2,12 +2,19 @@
 
 Knows tokens and where they come from; knows nothing of rounds, policies or strings. It owns flat arrays and makes one
 kernel call per operation.
+
+Why an automaton. Measured with 32,768 tokens of Python source on 2 cores of an EPYC (Zen 3), best of many runs: it
+builds in 3.3 ms and searches in 1.4 µs, exactly and at any length, and no text makes it slow. Hash chains over the last
+1, 2, 4 … 64 tokens build in 2.6 ms, search in 1.6 µs and could be rewound cheaply, but where 40 tokens of a run follow
+a mark after a run of 30,000, they take 870 µs (the automaton 4). An automaton with every transition in the hash table
+builds in 4.7 ms and takes half as much memory again. Scanning takes 10 to 30 µs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 import numpy as np
@@ -258,9 +265,11 @@ def enlarged(array: NDArray[Scalar], num_rows: int) -> NDArray[Scalar]:
     return enlarged
 
 
+@cache
 def compile_kernels() -> None:
-    """Compiles the kernels, or loads them from the disk cache (about 1 s the first time in a process, then nothing)."""
+    """Compiles all kernels, or loads them from the disk cache: 7 s the very first time, 0.5 s in a new process."""
     index = SuffixIndex(np.arange(4, dtype=np.int32))
     index.append(np.arange(2, dtype=np.int32))
     index.longest_match()
     index.copy_longest(NO_POSITION, 1, 0)
+    index.copy_from(0, 1, 0)

@@ -51,17 +51,17 @@ def near(tokens: Sequence[int], kinds: Sequence[int], cursor: int) -> tuple[int,
 
 
 def place(tokens: Sequence[int], kinds: Sequence[int], refuted: Sequence[int], cursor: int) -> tuple[int, int]:
-    """(match length, position) to copy from; (0, -1) if there is none."""
+    """(match length, position) to copy from; the position is -1 if there is none that deserves a try."""
     length, ends = longest_match(tokens)
     if cursor >= 0 and length > 0:
         score, end = near(tokens, kinds, cursor)
-        if score > refuted[end] and score >= min(length, 64):
+        if min(score, 64) > refuted[end] and score >= min(length, 64):
             return score, end
     ends = [end for end in ends if tokens[end] >= 0]
     in_files = [end for end in ends if kinds[end] <= 1]
     after_cursor = [end for end in in_files if end >= cursor >= 0]
     best = after_cursor[-1] if after_cursor else (in_files or ends or [-1])[0]
-    return (length, best) if best >= 0 and min(length, 64) > refuted[best] else (0, -1)
+    return length, best if best >= 0 and min(length, 64) > refuted[best] else -1
 
 
 def copied(tokens: Sequence[int], kinds: Sequence[int], end: int, limit: int, overrun: int) -> list[int]:

@@ -3,6 +3,7 @@
 The instruction is its script: words, carried out in order.
 
 - ``upper``: the answer is the text in capitals (otherwise the text with every ``a`` turned into ``b``)
+- ``ponder``: check the request until `release` is called
 - ``hold``: read the prompt until `release` is called
 - ``pause``: emit one round, then wait for `release`
 - ``slow``: 50 ms a round
@@ -55,6 +56,9 @@ class ScriptedEditor(Editor):
 
     def check(self, request: EditRequest | GenerateRequest) -> None:
         assert isinstance(request, EditRequest)
+        if "ponder" in (request.instruction or "").split():
+            self.log.append("ponder")
+            self._wait(lambda: False)
         if len(request.text) >= self.target.max_context_tokens:
             raise ContextLengthExceeded(len(request.text), self.target.max_context_tokens)
 
@@ -74,11 +78,8 @@ class ScriptedEditor(Editor):
                 return
             yield from self._rounds(request, script, is_cancelled)
             self.log.append(f"finish {name}")
-        except RequestCancelled:
+        except (RequestCancelled, GeneratorExit):
             self.log.append(f"cancelled {name}")
-            raise
-        except GeneratorExit:
-            self.log.append(f"closed {name}")
             raise
 
     def _rounds(

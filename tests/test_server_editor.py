@@ -13,8 +13,8 @@ from lookahead_edit.targets.recorded import RecordedTarget
 from lookahead_edit.text_lines import range_to_offsets
 from lookahead_edit.tokenizer import ByteTokenizer
 
-BEFORE = "\ufeffalpha = 1\r\nbeta = '\U0001f600'; gamma = 3\r\nlast"
-AFTER = "\ufeffalpha = 2\r\nbeta = '\U0001f600'; delta = 4\r\nnew\r\nlast"
+BEFORE = "\ufeffalpha = 1\r\nkept\nbeta = '\U0001f600'; gamma = 3\r\nlast"
+AFTER = "\ufeffalpha = 2\r\nkept\nbeta = '\U0001f600'; delta = 4\r\nnew\r\nlast"
 
 
 def recorded(answer, *, max_context_tokens=4096):
@@ -70,7 +70,7 @@ def test_git_applies_the_diff(client, tmp_path):
 def test_stream_tells_the_same_as_the_plain_answer(client):
     body = {"input": BEFORE, "instruction": "Change it."}
     plain = client.post("/v1/edits", json=body).json()
-    created, *deltas, completed = events(client.post("/v1/edits", json={**body, "stream": True}).text)
+    _, *deltas, completed = events(client.post("/v1/edits", json={**body, "stream": True}).text)
     assert completed["choices"] == plain["choices"]
     assert completed["usage"] == plain["usage"]
     text = "".join(delta["text"] for delta in deltas)

@@ -152,6 +152,13 @@ def test_sampling_without_a_seed_differs_from_call_to_call(client, editor):
     assert first != second
 
 
+def test_whole_number_may_have_a_fraction_of_zero(client, editor):
+    body = b'{"input": "a", "instruction": "go", "max_tokens": 5.0, "top_k": 1e1, "document_version": 7.0}'
+    answer = client.post("/v1/edits", content=body, headers={"content-type": "application/json"})
+    assert (editor.requests[0].max_tokens, editor.requests[0].sampling.top_k) == (5, 10)
+    assert '"document_version":7,' in answer.text
+
+
 def test_greedy_requests_are_all_alike(client, editor):
     post(client, temperature=0)
     post(client)

@@ -81,7 +81,7 @@ def test_json_that_is_no_object_has_the_wrong_type(client, body):
         ({"input": ["a"]}, "invalid_type", "input"),
         ({"instruction": {}}, "invalid_type", "instruction"),
         ({"max_tokens": True}, "invalid_type", "max_tokens"),
-        ({"max_tokens": 1.0}, "invalid_type", "max_tokens"),
+        ({"max_tokens": 1.5}, "invalid_type", "max_tokens"),
         ({"max_tokens": "5"}, "invalid_type", "max_tokens"),
         ({"n": True}, "invalid_type", "n"),
         ({"seed": False}, "invalid_type", "seed"),

@@ -205,6 +205,25 @@ def test_client_that_leaves_in_mid_body_runs_nothing(client, editor):
     assert editor.log == ["start next", "finish next"]
 
 
+def test_long_check_holds_up_neither_health_nor_running_work(client, editor, background):
+    pondered = background.submit(post, client, "ponder")
+    editor.wait_for("ponder")
+    assert client.get("/health").status_code == 200
+    assert post(client, "other").status_code == 200
+    editor.release()
+    assert pondered.result().status_code == 200
+
+
+def test_client_that_leaves_while_its_request_is_checked_never_runs(client, editor):
+    connection = raw_post(client, body("ponder"), **{"x-request-id": "pondered"})
+    editor.wait_for("ponder")
+    connection.close()
+    wait_until(lambda: not client.post("/v1/requests/pondered/cancel").json()["cancelled"])
+    editor.release()
+    assert post(client, "next").status_code == 200
+    assert "start ponder" not in editor.log
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_deadline_passes_while_running(client, editor, stream):
     started = time.monotonic()
@@ -261,6 +280,23 @@ def test_session_stream_hears_that_it_was_superseded(client, editor):
         assert post(client, "new", session="tab").status_code == 200
         rest = [line for line in lines if line.startswith("data: ")]
     assert json.loads(rest[-2].removeprefix("data: "))["error"]["code"] == "request_superseded"
+
+
+def test_older_request_whose_body_comes_late_does_not_stop_the_newer_one(client, editor, background):
+    payload = json.dumps(body("old", session="tab")).encode()
+    old = raw_send(client, payload[:-9], Content_Length=str(len(payload)))
+    new = background.submit(post, client, "hold", session="tab")
+    editor.wait_for("start hold")
+    old.sendall(payload[-9:])
+    reply = b""
+    with old:
+        while b"request_superseded" not in reply:
+            piece = old.recv(65536)
+            assert piece, reply
+            reply += piece
+    editor.release()
+    assert new.result().status_code == 200
+    assert "start old" not in editor.log
 
 
 def test_requests_without_a_session_are_strangers(client, editor, background):

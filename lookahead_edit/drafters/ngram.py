@@ -45,7 +45,8 @@ class NgramDrafter:
             return Draft(reason="nothing to copy from yet")
         match_length, end = find_ngram(self._text, self._num_tokens, self.max_ngram_length, self.min_ngram_length)
         if end == NONE:
-            return Draft(reason=f"no earlier occurrence of the last {self.min_ngram_length} tokens")
+            tail = "token" if self.min_ngram_length == 1 else f"{self.min_ngram_length} tokens"
+            return Draft(reason=f"no earlier occurrence of the last {tail}")
         stop = min(end + max_draft_tokens, self._num_tokens)
         return Draft(
             tokens=self._text[end:stop].copy(),

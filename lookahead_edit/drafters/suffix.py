@@ -57,10 +57,12 @@ class SuffixDrafter:
         else:
             copy = self._index.copy_longest(self._cursor, max_draft_tokens, MAX_OVERRUN_TOKENS)
             match_length = copy.match_length
-            if copy.position == NO_POSITION:
-                return Draft(reason="no earlier occurrence of the last token, or it led nowhere before")
+            if match_length == 0:
+                return Draft(reason="no earlier occurrence of the last token")
             if match_length < self.min_match_length:
                 return Draft(reason=f"fewer than {self.min_match_length} tokens match")
+            if copy.position == NO_POSITION:
+                return Draft(reason="what matches leads nowhere, or was wrong before")
         self._copied_from = copy.position
         return Draft(tokens=copy.tokens, sources=copy.kinds, match_length=match_length)
 

@@ -23,10 +23,15 @@ def json_request(model: type[BaseModel]) -> dict[str, Any]:
 def stream_of(*events: type[BaseModel]) -> dict[str, Any]:
     """For `responses`: the route may also answer with these events."""
     names = ", ".join(event.__name__ for event in events)
-    schemas = [{"$ref": _REFERENCE.format(model=event.__name__)} for event in events]
+    schema = {
+        "type": "object",
+        "properties": {"data": {"type": "string"}},
+        "required": ["data"],
+        "x-events": [{"$ref": _REFERENCE.format(model=event.__name__)} for event in events],
+    }
     return {
         "description": f"The answer; with `stream`, events ({names} or ErrorAnswer), then `[DONE]`",
-        "content": {"text/event-stream": {"schema": {"type": "string", "x-events": schemas}}},
+        "content": {"text/event-stream": {"schema": schema}},
     }
 
 

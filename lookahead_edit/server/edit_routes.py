@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from fastapi import APIRouter, Request, Response
 
 from lookahead_edit.config import ServerConfig
-from lookahead_edit.editor import EditResult
+from lookahead_edit.editor import Editor, EditResult
 from lookahead_edit.server.answers import to_json
 from lookahead_edit.server.connection import (
     DONE,
@@ -54,12 +54,12 @@ def edit_router(worker: Worker, telemetry: Telemetry, config: ServerConfig) -> A
         openapi_extra=json_request(EditBody),
     )
     async def create_edit(request: Request) -> Response:
-        worker.editor()  # Before a body is read that can't be used.
+        editor = worker.require_editor()  # Before a body is read that can't be used.
         job = Job("edit", ROUTE, request.state.request_id)
         body = await read_json_body(request, config.max_body_bytes)
         async with stopped_with_connection(request.receive, job):
             worker.open(job)
-            call = await worker.prepare(parse_edit, body, worker.editor())
+            call = await worker.prepare(parse_edit, body, editor)
             del body  # Megabytes that a queued request need not keep.
             worker.submit(
                 job,
@@ -68,23 +68,29 @@ def edit_router(worker: Worker, telemetry: Telemetry, config: ServerConfig) -> A
                 timeout_seconds=call.timeout_seconds,
             )
             if not call.stream:
-                answer = await worker.in_text_thread(_answer, job, call, await job.result())
-                return Response(to_json(answer.model_dump()), media_type="application/json")
-        return EventStream(_frames(job, call), job)
+                answer = await worker.in_text_thread(answer_json, job, call, editor, await job.result())
+                return Response(answer, media_type="application/json")
+        return EventStream(frames(job, call, editor), job)
 
-    def _answer(job: Job, call: EditCall, result: EditResult) -> EditAnswer:
+    def answer_json(job: Job, call: EditCall, editor: Editor, result: EditResult) -> bytes:
+        answer = to_json(edit_answer(job, call, result, editor.model_name).model_dump())
         telemetry.count_answer(job, result.finish_reason, result.metrics)
-        return edit_answer(job, call, result, worker.editor_name)
+        return answer
 
-    async def _frames(job: Job, call: EditCall) -> AsyncGenerator[bytes, None]:
-        yield event_frame(edit_created(job, call, worker.editor_name).model_dump())
+    def completed_frame(job: Job, call: EditCall, editor: Editor, result: EditResult) -> bytes:
+        answer = edit_answer(job, call, result, editor.model_name)
+        frame = event_frame({"type": "edit.completed", **answer.model_dump()})
+        telemetry.count_answer(job, result.finish_reason, result.metrics)
+        return frame
+
+    async def frames(job: Job, call: EditCall, editor: Editor) -> AsyncGenerator[bytes, None]:
+        yield event_frame(edit_created(job, call, editor.model_name).model_dump())
         try:
             async for outcome in job.outcomes(config.ping_seconds):
                 if outcome is None:
                     yield PING
                 elif isinstance(outcome, EditResult):
-                    answer = await worker.in_text_thread(_answer, job, call, outcome)
-                    yield event_frame({"type": "edit.completed", **answer.model_dump()})
+                    yield await worker.in_text_thread(completed_frame, job, call, editor, outcome)
                 elif outcome.delta:
                     yield event_frame(edit_delta(outcome).model_dump())
         except Exception as error:

@@ -127,6 +127,7 @@ def error_response(error: Exception, request_id: str) -> JSONResponse:
 
 def from_http_exception(error: HTTPException, method: str, path: str) -> HttpError:
     """The framework's own refusals, which are about addresses and methods only."""
+    path = path if len(path) <= 80 else f"{path[:80]}…"
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "another method")
         return HttpError(

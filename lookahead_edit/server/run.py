@@ -93,22 +93,25 @@ class _Server(uvicorn.Server):
     def give_up(self, error: BaseException) -> None:
         """Ends the server because there is no model; callable from any thread."""
         self.load_error = error
-        self.should_exit = True
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._begin_shutdown)
 
     def _begin_shutdown(self) -> None:
         self._worker.refuse_new_work()
         if self._draining is None:
             self._draining = asyncio.get_running_loop().create_task(self._drain())
         else:
-            self._worker.stop_all()
-            self.should_exit = True
+            self._grace_seconds = 0.0
 
     async def _drain(self) -> None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._grace_seconds
-        while not self._worker.is_idle and loop.time() < deadline:
-            await asyncio.sleep(0.05)
+        began = loop.time()
+        while not self._worker.is_idle and loop.time() < began + self._grace_seconds:
+            await asyncio.sleep(0.02)
         self._worker.stop_all()
+        # Some versions skip the application's shutdown where they are told to exit before they have started.
+        while not self.started:
+            await asyncio.sleep(0.02)
         self.should_exit = True
 
 

@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from lookahead_edit.config import SamplingConfig, SpeculationConfig
 from lookahead_edit.drafters import DRAFTERS
@@ -14,11 +14,13 @@ from lookahead_edit.editor import ContextFile, Editor, EditRequest
 from lookahead_edit.server.errors import HttpError
 from lookahead_edit.server.validation import (
     Fields,
+    Integer,
     Text,
     describe,
     parse_object,
     unknown_fields_warnings,
     validate,
+    whole,
 )
 from lookahead_edit.text_lines import PositionEncoding, range_to_offsets
 from lookahead_edit.types import InvalidInput
@@ -64,6 +66,7 @@ def _part_text(part: object) -> str:
 
 
 def _version(value: object) -> object:
+    value = whole(value)
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise InvalidInput(f"expected an integer or a string, got {describe(value)}", code="invalid_type")
     return value
@@ -115,8 +118,8 @@ def _within(minimum: int, maximum: int | None = None) -> Any:
 class PositionBody(Fields):
     """An LSP position, both numbers from 0."""
 
-    line: Annotated[int, _within(0)]
-    character: Annotated[int, _within(0)]
+    line: Annotated[Integer, _within(0)]
+    character: Annotated[Integer, _within(0)]
 
 
 class RangeBody(Fields):
@@ -137,12 +140,20 @@ class SpeculationBody(Fields):
     """How drafts are made for this request; they never change its text."""
 
     enabled: bool | None = None
-    max_draft: Annotated[int, _within(0, 4096)] | None = None
+    max_draft: Annotated[Integer, _within(0, 4096)] | None = None
     drafter: Text | None = None
 
 
 class EditBody(Fields):
     """One edit: the whole document and what to change. `null` means absent."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": [name], "properties": {name: {"type": "string"}}} for name in ("instruction", "update")
+            ]
+        }
+    )
 
     input: Annotated[Text, Field(description="The whole document.")]
     instruction: Annotated[Text | None, Field(description="What to change.")] = None
@@ -160,14 +171,14 @@ class EditBody(Fields):
     session: Annotated[Text | None, Field(description="A newer request of a session cancels the older one.")] = None
     temperature: Annotated[float, _within(0, 100)] | None = None
     top_p: Annotated[float, Field(json_schema_extra={"exclusiveMinimum": 0, "maximum": 1})] | None = None
-    top_k: Annotated[int, _within(0)] | None = None
+    top_k: Annotated[Integer, _within(0)] | None = None
     min_p: Annotated[float, _within(0, 1)] | None = None
-    seed: Annotated[int, _within(0, 2**64 - 1)] | None = None
+    seed: Annotated[Integer, _within(0, 2**64 - 1)] | None = None
     stop: StopStrings | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    timeout_ms: Annotated[float, Field(gt=0, le=86_400_000, allow_inf_nan=False)] | None = None
+    max_tokens: Annotated[Integer, Field(ge=1)] | None = None
+    timeout_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     stream: bool | None = None
-    n: Annotated[int, Field(ge=1)] | None = None
+    n: Annotated[Integer, Field(ge=1, json_schema_extra={"maximum": 1})] | None = None
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def service_router(worker: Worker, telemetry: Telemetry) -> APIRouter:
 
     @router.get("/health", summary="Whether work is taken", responses=error_responses(503))
     async def health() -> Health:
-        return Health(model=worker.editor().model_name)
+        return Health(model=worker.require_editor().model_name)
 
     @router.get("/version", responses=error_responses())
     async def show_version() -> Version:
@@ -73,11 +73,11 @@ def service_router(worker: Worker, telemetry: Telemetry) -> APIRouter:
 
     @router.get("/v1/models", responses=error_responses(503))
     async def list_models() -> ModelList:
-        return ModelList(data=[card(worker.editor())])
+        return ModelList(data=[card(worker.require_editor())])
 
     @router.get("/v1/models/{model_id:path}", responses=error_responses(404, 503))
     async def show_model(model_id: str) -> ModelCard:
-        editor = worker.editor()
+        editor = worker.require_editor()
         require_model(model_id, editor)
         return card(editor)
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NoReturn, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from lookahead_edit.types import InvalidInput
@@ -40,7 +40,13 @@ def _well_formed(text: str) -> str:
     return text
 
 
+def whole(value: object) -> object:
+    """JSON knows no integers: ``5.0`` and ``5`` are one number to it."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 Text = Annotated[str, AfterValidator(_well_formed)]
+Integer = Annotated[int, BeforeValidator(whole)]
 
 Body = TypeVar("Body", bound=Fields)
 

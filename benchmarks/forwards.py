@@ -1,0 +1,73 @@
+"""Counts and times a model's forward passes, for every method alike: by torch's hooks, not by what a method claims."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Forward:
+    """One forward pass; seconds on the clock of `time.perf_counter`."""
+
+    num_tokens: int
+    started: float
+    finished: float
+
+    @property
+    def seconds(self) -> float:
+        return self.finished - self.started
+
+
+class ForwardLog:
+    """Notes the forward passes of `model` inside a ``with`` block.
+
+    A pass may read the prompt, or a part of it, or a block of drafted tokens; `rounds` are those that emit tokens:
+    the one that reads the prompt's end and all that follow.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._model = model
+        self._started = 0.0
+        self.forwards: list[Forward] = []
+
+    def __enter__(self) -> ForwardLog:
+        self._handles = [
+            self._model.register_forward_pre_hook(self._before, with_kwargs=True),
+            self._model.register_forward_hook(self._after, with_kwargs=True),
+        ]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def rounds(self, num_prompt_tokens: int) -> list[Forward]:
+        """The passes that emit tokens; the first of them reads the end of the prompt."""
+        num_read = 0
+        for index, forward in enumerate(self.forwards):
+            num_read += forward.num_tokens
+            if num_read >= num_prompt_tokens:
+                return self.forwards[index:]
+        return []
+
+    def _before(self, model: Any, arguments: Any, keywords: dict[str, Any]) -> None:
+        synchronize()
+        self._started = time.perf_counter()
+
+    def _after(self, model: Any, arguments: Any, keywords: dict[str, Any], output: Any) -> None:
+        synchronize()
+        ids = keywords["input_ids"] if "input_ids" in keywords else arguments[0]
+        self.forwards.append(Forward(int(ids.shape[1]), self._started, time.perf_counter()))
+
+
+def synchronize() -> None:
+    """Waits for the GPU, where there is one: its work is only queued when a call returns."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()

@@ -1,0 +1,133 @@
+"""The ways of decoding that are compared: the same prompt tokens and the same greedy rule go in, tokens come out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.forwards import ForwardLog, synchronize
+from lookahead_edit.editor import Editor, EditRequest, Progress
+from lookahead_edit.hook import LookaheadEdit
+from lookahead_edit.targets.hf import HfTarget
+from lookahead_edit.types import IntArray
+
+PROMPT_LOOKUP_TOKENS = 10  # what transformers' documentation uses
+
+
+@dataclass(frozen=True)
+class Task:
+    """One edit, ready to decode."""
+
+    request: EditRequest  # greedy, with `max_tokens`
+    prompt: IntArray  # int32[num_prompt_tokens], built by the editor from the request
+
+    @property
+    def max_tokens(self) -> int:
+        assert self.request.max_tokens is not None
+        return self.request.max_tokens
+
+
+@dataclass(frozen=True)
+class Run:
+    """One task decoded once."""
+
+    tokens: tuple[int, ...]  # emitted ones, the end token included
+    seconds: float  # the whole call
+    prefill_seconds: float  # until the pass that read the prompt's end is over
+    forward_seconds: float  # in forward passes after that
+    num_rounds: int  # forward passes that emitted tokens
+
+    @property
+    def decode_seconds(self) -> float:
+        return self.seconds - self.prefill_seconds
+
+    @property
+    def tokens_per_round(self) -> float:
+        return len(self.tokens) / self.num_rounds
+
+    @property
+    def overhead_share(self) -> float:
+        """Share of the decoding time spent outside forward passes; 0 where nothing was decoded after the prefill."""
+        return 1.0 - self.forward_seconds / self.decode_seconds if self.num_rounds > 1 else 0.0
+
+
+def model_of(editor: Editor) -> Any:
+    """The transformers model behind an editor."""
+    assert isinstance(editor.target, HfTarget)
+    return editor.target.model
+
+
+def _generate(editor: Editor, task: Task, **options: Any) -> list[int]:
+    """`generate` of transformers, greedy, until the same end tokens as the editor's."""
+    model = model_of(editor)
+    ids = torch.from_numpy(task.prompt.astype(np.int64)).to(model.device)[None]
+    end_token_ids = sorted(editor.tokenizer.eos_token_ids)
+    output = model.generate(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        max_new_tokens=task.max_tokens,
+        eos_token_id=end_token_ids or None,
+        pad_token_id=end_token_ids[0] if end_token_ids else 0,
+        **options,
+    )
+    tokens: list[int] = output[0, ids.shape[1] :].tolist()
+    return tokens
+
+
+def decode_plainly(editor: Editor, task: Task) -> list[int]:
+    """One token a forward pass."""
+    return _generate(editor, task)
+
+
+def decode_with_prompt_lookup(editor: Editor, task: Task) -> list[int]:
+    """transformers' own prompt lookup."""
+    return _generate(editor, task, prompt_lookup_num_tokens=PROMPT_LOOKUP_TOKENS)
+
+
+def decode_with_hook(editor: Editor, task: Task) -> list[int]:
+    """Our hook in the same `generate`, with the default configuration."""
+    return _generate(editor, task, custom_generate=LookaheadEdit())
+
+
+def decode_with_editor(editor: Editor, task: Task) -> list[int]:
+    """The editor, with the default configuration: prompt building, answer cleaning and streaming included."""
+    tokens: list[int] = []
+    for progress in editor.stream(task.request):
+        if isinstance(progress, Progress):
+            tokens.extend(progress.round.tokens.tolist())
+    return tokens
+
+
+PLAIN = "plain"
+PROMPT_LOOKUP = "prompt_lookup"
+METHODS: dict[str, Callable[[Editor, Task], list[int]]] = {
+    PLAIN: decode_plainly,
+    PROMPT_LOOKUP: decode_with_prompt_lookup,
+    "lookahead_edit": decode_with_hook,
+    "editor": decode_with_editor,
+}
+OURS = ("lookahead_edit", "editor")
+
+
+def run(method: str, editor: Editor, task: Task) -> Run:
+    """Decodes the task once and measures it."""
+    synchronize()
+    started = time.perf_counter()
+    with ForwardLog(model_of(editor)) as log:
+        tokens = METHODS[method](editor, task)
+        synchronize()
+        seconds = time.perf_counter() - started
+    rounds = log.rounds(len(task.prompt))
+    return Run(
+        tokens=tuple(tokens),
+        seconds=seconds,
+        prefill_seconds=rounds[0].finished - started,
+        forward_seconds=sum(forward.seconds for forward in rounds[1:]),
+        num_rounds=len(rounds),
+    )
