@@ -68,6 +68,6 @@ class ForwardLog:
 
 
 def synchronize() -> None:
-    """Waits for the GPU, where there is one: its work is only queued when a call returns."""
-    if torch.cuda.is_available():
+    """Waits for the GPU, where one is used: its work is only queued when a call returns."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()

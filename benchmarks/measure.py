@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from benchmarks.edit_set import BenchEdit
 from benchmarks.methods import METHODS, OURS, PLAIN, PROMPT_LOOKUP, Run, Task, run
 from lookahead_edit.editor import Editor, EditRequest
+from lookahead_edit.text_changes import unified_diff
 
 # Room for a wrong answer to show itself; a right one has a closing fence and an end token besides the file.
 EXTRA_TOKENS = 64
@@ -72,14 +73,8 @@ def judge(editor: Editor, edit: BenchEdit) -> Judged:
     request = EditRequest(edit.before, edit.instruction, path=edit.path, max_tokens=num_tokens + EXTRA_TOKENS)
     result = editor.edit(request)
     is_right = result.text == edit.expected and result.finish_reason == "stop"
-    difference = "" if is_right else _difference(edit, result.text)
+    difference = "" if is_right else unified_diff(edit.expected, result.text, edit.path)
     return Judged(edit, Task(request, editor.prompt_tokens(request)), is_right, result.finish_reason, difference)
-
-
-def _difference(edit: BenchEdit, answer: str) -> str:
-    from lookahead_edit.text_changes import unified_diff
-
-    return unified_diff(edit.expected, answer, edit.path)
 
 
 def measure(
@@ -103,7 +98,8 @@ def measure(
         for index, one in enumerate(judged):
             first = (repeat + index) % len(names)
             for method in names[first:] + names[:first]:
-                tell(f"repetition {repeat + 1} of {num_repeats}, {one.edit.name} ({index + 1} of {len(judged)}), {method}")
+                where = f"{one.edit.name} ({index + 1} of {len(judged)})"
+                tell(f"repetition {repeat + 1} of {num_repeats}, {where}, {method}")
                 runs[index][method].append(run(method, editor, one.task))
     return [Measured(one, own) for one, own in zip(judged, runs, strict=True)]
 

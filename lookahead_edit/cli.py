@@ -104,6 +104,8 @@ def generate(
     display = Display(is_quiet=quiet)
     if prompt is not None and prompt_file is not None:
         raise InvalidInput("expected a prompt or --file, got both", param="prompt")
+    if prompt is None and prompt_file is None and sys.stdin.isatty():
+        raise InvalidInput("expected a prompt, as an argument, with --file or on standard input", param="prompt")
     if prompt is None or prompt == STDIN:
         prompt = read_text_file(prompt_file or STDIN).text
     text = require_text(prompt, "prompt")
@@ -191,3 +193,7 @@ def main(arguments: list[str] | None = None) -> None:
     if status == EXIT_INTERRUPTED:
         display.console.print("interrupted")
     sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -23,15 +23,18 @@ MIN_RATE_SECONDS = 0.05  # before that, tokens per second say nothing
 
 
 class Display:
-    """Everything on standard error; with `is_quiet` only errors and warnings."""
+    """Everything on standard error; with `is_quiet` only errors, warnings and what was asked for."""
 
     def __init__(self, *, is_quiet: bool = False) -> None:
         self.is_quiet = is_quiet
         self.console = Console(stderr=True, highlight=False, soft_wrap=True)
 
+    def show(self, line: str) -> None:
+        self.console.print(line, markup=False)
+
     def say(self, line: str) -> None:
         if not self.is_quiet:
-            self.console.print(line, markup=False)
+            self.show(line)
 
     def warn(self, line: str) -> None:
         self.console.print(Text(f"warning: {line}", style="yellow"))

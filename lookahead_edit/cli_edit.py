@@ -62,7 +62,7 @@ def edit(
         str | None, typer.Option("--range", help="Rewrite only these lines, from 1.", metavar="FIRST:LAST")
     ] = None,
     diff: Annotated[bool, typer.Option("--diff", help="Print the diff instead of the edited text.")] = False,
-    write: Annotated[bool, typer.Option("--write", "-w", help="Write the file in place instead.")] = False,
+    write: Annotated[bool, typer.Option("--write", "-w", help="Write the file in place.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Write even if the answer seems to leave code out.")] = False,
     as_json: Json = False,
     compare: Annotated[bool, typer.Option("--compare", help="Also decode plainly, and compare.")] = False,
@@ -105,20 +105,24 @@ def edit(
     if compare:
         plainly = dataclasses.replace(speculation, enabled=False)
         plain = _run_edit(editor, dataclasses.replace(request, speculation=plainly), display, "decoding plainly")
-    if as_json:
-        write_standard_output(_json_of_edit(editor, result, plain))
+    document = _json_of_edit(editor, result, plain) if as_json else ""
     for warning in result.warnings:
         display.warn(warning)
     if result.truncated:
+        write_standard_output(document)
         raise InvalidInput(_truncated(editor, result), param="max_tokens", code="truncated")
     if write:
         _write(source, result, display, is_forced=force)
-    elif not as_json:
-        show_diff(result.diff()) if diff else write_standard_output(result.text)
+    if as_json:
+        write_standard_output(document)
+    elif diff:
+        show_diff(result.diff())
+    elif not write:
+        write_standard_output(result.text)
     display.say(summary(result.metrics))
     if plain is not None:
         is_identical = plain.text == result.text
-        display.say(comparison(result.metrics, plain.metrics, is_identical=is_identical))
+        display.show(comparison(result.metrics, plain.metrics, is_identical=is_identical))
         if not is_identical:
             raise typer.Exit(EXIT_DIFFERENT)
 

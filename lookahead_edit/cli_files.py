@@ -75,10 +75,14 @@ def require_writable(file: TextFile) -> None:
     target = Path(file.name).resolve()
     if not target.is_file():
         raise _unwritable(f"can't write {file.name}: not a regular file")
-    if not os.access(target, os.W_OK):
+    if not _may(target, os.W_OK):
         raise _unwritable(f"can't write {file.name}: the file is read-only")
-    if not os.access(target.parent, os.W_OK | os.X_OK):
+    if not _may(target.parent, os.W_OK | os.X_OK):
         raise _unwritable(f"can't write {file.name}: no permission to make a file in {target.parent}")
+
+
+def _may(path: Path, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 def replace_text_file(file: TextFile, text: str) -> None:

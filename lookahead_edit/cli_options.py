@@ -76,12 +76,11 @@ def configs(
     temperature: float, seed: int, drafter: str, no_speculation: bool
 ) -> tuple[SamplingConfig, SpeculationConfig]:
     """Raises InvalidInput for values out of range and for a drafter that doesn't exist."""
-    sampling = SamplingConfig(temperature=temperature, seed=seed)
-    from lookahead_edit.drafters import DRAFTERS
+    from lookahead_edit.speculation import check_speculation
 
-    if drafter not in DRAFTERS:
-        raise InvalidInput(f"expected drafter to be one of {', '.join(DRAFTERS)}, got {drafter!r}", param="drafter")
-    return sampling, SpeculationConfig(enabled=not no_speculation, drafter=drafter)
+    speculation = SpeculationConfig(enabled=not no_speculation, drafter=drafter)
+    check_speculation(speculation)
+    return SamplingConfig(temperature=temperature, seed=seed), speculation
 
 
 Result = TypeVar("Result")

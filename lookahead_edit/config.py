@@ -67,8 +67,8 @@ class SpeculationConfig:
     drafter: str = "suffix"
     policy: str = "match_length"
     max_draft_tokens: int = 64
-    min_match_length: int = 1  # tokens of the tail that must agree before anything is drafted
-    draft_tokens_per_match: float = 8.0  # the match-length policy keeps this many for each matching token
+    min_match_length: int = 2  # tokens of the tail that must agree before anything is drafted
+    draft_tokens_per_match: float = 4.0  # the match-length policy keeps this many for each matching token
 
     def __post_init__(self) -> None:
         _require(

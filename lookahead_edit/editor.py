@@ -253,7 +253,7 @@ class Editor:
         if len(tokens) + num_region_tokens >= self.target.max_context_tokens:
             raise ContextLengthExceeded(len(tokens), self.target.max_context_tokens, num_region_tokens)
         default = int(num_region_tokens * self.config.output_tokens_per_region_token) + self.config.extra_output_tokens
-        others = [self._source(SourceKind.CONTEXT, other.text, other.path) for other in request.context]
+        others = [self._source(SourceKind.CONTEXT, to_lf(other.text), other.path) for other in request.context]
         if request.prediction:
             others.insert(0, self._source(SourceKind.PREDICTION, with_final_newline(to_lf(request.prediction))))
         max_tokens = default if request.max_tokens is None else request.max_tokens
@@ -282,10 +282,15 @@ class Editor:
         user = messages[-1]["content"]
         rendered = self.tokenizer.render_chat(messages, prefill)
         user_start = rendered.rfind(user)
-        has_special_text = any(special in user for special in self.tokenizer.special_texts)
         if user_start < 0:
-            # The template changed the message (stripped it, say): the region is a text of its own then.
+            # Many templates strip messages: look for the rest, and count from there.
+            num_stripped = len(user) - len(user.lstrip())
+            user, region_start, region_end = user.strip(), region_start - num_stripped, region_end - num_stripped
+            user_start = rendered.rfind(user)
+        if user_start < 0:
+            # The template changed the message in some other way: the region is a text of its own then.
             return self.tokenizer.encode(rendered), self._source(SourceKind.FILE, user[region_start:region_end])
+        has_special_text = any(special in user for special in self.tokenizer.special_texts)
         if has_special_text:
             # A file that spells out "<|im_end|>" must not end the turn.
             head = self.tokenizer.encode(rendered[:user_start])

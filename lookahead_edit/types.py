@@ -145,7 +145,9 @@ class Source:
 class Draft:
     """Guessed next tokens; empty with a `reason` where nothing was guessed.
 
-    `match_length` is the number of tokens of the sequence's tail that agreed with the place copied from.
+    `match_length` is the number of tokens of the sequence's tail that agreed with the place copied from, or what other
+    evidence is worth in agreeing tokens: the `suffix` drafter adds up to 3 for nearness to where it copied last, and
+    gives 4 to the file's beginning at the answer's beginning.
     `distributions` is set by drafters that sample (a draft model): row i is the distribution token i was drawn from.
     """
 

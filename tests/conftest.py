@@ -104,3 +104,14 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def default_model() -> tuple[Any, Any]:
+    """The default model and its tokenizer, converted on first use."""
+    import torch
+
+    from lookahead_edit.targets.loading import load_model
+
+    torch.set_num_threads(2)
+    return load_model(None)

@@ -284,10 +284,11 @@ def test_session_stream_hears_that_it_was_superseded(client, editor):
 
 def test_older_request_whose_body_comes_late_does_not_stop_the_newer_one(client, editor, background):
     payload = json.dumps(body("old", session="tab")).encode()
-    old = raw_send(client, payload[:-9], Content_Length=str(len(payload)))
+    old = raw_send(client, b"", Content_Length=str(len(payload)), Expect="100-continue")
+    assert old.recv(4096).startswith(b"HTTP/1.1 100")
     new = background.submit(post, client, "hold", session="tab")
     editor.wait_for("start hold")
-    old.sendall(payload[-9:])
+    old.sendall(payload)
     reply = b""
     with old:
         while b"request_superseded" not in reply:

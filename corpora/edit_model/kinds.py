@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from corpora.edit_model.edit import Edit, EditKind
 from corpora.edit_model.line_edits import BRACE_FUNCTION_KINDS, LINE_KINDS
 from corpora.edit_model.literals import change_number, change_string
+from corpora.edit_model.made_up import made_up_piece
 from corpora.edit_model.names import rename
 from corpora.edit_model.pieces import Piece, cut_piece
 from corpora.edit_model.python_bodies import BODY_KINDS
@@ -44,11 +45,15 @@ class TaskMix:
     )
     line_limits: tuple[tuple[int, float], ...] = ((12, 30.0), (20, 34.0), (32, 24.0), (48, 10.0), (80, 2.0))
     context_lines: tuple[int, ...] = (20,)  # lines around a range, before and after
+    made_up_share: float = 0.0  # of pieces that are made up
 
 
 # What an edit is shows in a short file as well, at half the compute; the evaluation and a run's end take the full mix.
 SHORT_MIX = TaskMix(
-    line_limits=((10, 40.0), (15, 35.0), (24, 18.0), (36, 6.0), (60, 1.0)), context_lines=(2, 5, 10, 20)
+    families={"edit": 66.0, "multi": 10.0, "range": 5.0, "merge": 5.0, "quote": 14.0},
+    line_limits=((10, 40.0), (15, 35.0), (24, 18.0), (36, 6.0), (60, 1.0)),
+    context_lines=(2, 5, 10, 20),
+    made_up_share=0.55,
 )
 MIXES = {"full": TaskMix(), "short": SHORT_MIX}
 
@@ -85,7 +90,9 @@ def draw_edit(
         kind = draw_kind(rng, names)
         for _ in range(TRIES_PER_KIND):
             limit = rng.choices(limits, weights)[0]
-            piece = cut_piece(rng, split, _draw_language(rng, kind), limit)
+            language = _draw_language(rng, kind)
+            is_made_up = rng.random() < mix.made_up_share
+            piece = made_up_piece(rng, language) if is_made_up else cut_piece(rng, split, language, limit)
             edit = apply_kind(rng, kind, piece) if piece else None
             if piece is not None and edit is not None:
                 return kind, piece, edit

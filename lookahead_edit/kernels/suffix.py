@@ -48,7 +48,7 @@ FILE, PREDICTION = range(2)  # values of `kinds`
 
 MAX_COMPARED = 64  # tokens compared where a match needn't be measured to its end
 MAX_NEAR_TOKENS = 16  # looked at after the cursor
-MAX_SCANNED = 2048  # tokens looked back for the most recent of very many ends
+MAX_SCANNED = 1024  # tokens looked back for the most recent of very many ends
 
 
 @njit(cache=True)
@@ -71,6 +71,7 @@ def find_edge(state: int, token: int, edges: Ints, slots: Ints) -> int:
 
 @njit(cache=True)
 def enter_edge(edge: int, edges: Ints, slots: Ints) -> None:
+    """Enters one branch into the table: the first free slot from its own on."""
     slot = slot_of(edges[edge, EDGE_STATE], edges[edge, EDGE_TOKEN], slots)
     while slots[slot] != NONE:
         slot = (slot + 1) & (len(slots) - 1)
@@ -99,6 +100,7 @@ def add_edge(state: int, token: int, target: int, states: Ints, edges: Ints, slo
 
 @njit(cache=True)
 def add_child(child: int, parent: int, states: Ints) -> None:
+    """Makes `child` the first of `parent`'s children."""
     first = states[parent, CHILD]
     states[child, LINK] = parent
     states[child, SIBLING] = first

@@ -35,8 +35,8 @@ async def read_json_body(request: Request, max_body_bytes: int) -> bytes:
     if encoding != "identity":
         raise HttpError(f"expected an uncompressed body, got {encoding}", code="unsupported_media_type")
     declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > max_body_bytes:
-        raise _too_large(max_body_bytes, f"{declared} bytes")
+    if declared.isdecimal() and int(declared[:18]) > max_body_bytes:
+        raise _too_large(max_body_bytes, f"{declared[:18]} bytes")
     body = bytearray()
     while True:
         message = await request.receive()

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from fastapi import APIRouter, Request, Response
 
 from lookahead_edit.config import ServerConfig
-from lookahead_edit.editor import Editor, EditResult
+from lookahead_edit.editor import Editor, EditResult, Progress
 from lookahead_edit.server.answers import to_json
 from lookahead_edit.server.connection import (
     DONE,
@@ -68,7 +68,7 @@ def edit_router(worker: Worker, telemetry: Telemetry, config: ServerConfig) -> A
                 timeout_seconds=call.timeout_seconds,
             )
             if not call.stream:
-                answer = await worker.in_text_thread(answer_json, job, call, editor, await job.result())
+                answer = await worker.conclude(answer_json, job, call, editor, await job.result())
                 return Response(answer, media_type="application/json")
         return EventStream(frames(job, call, editor), job)
 
@@ -89,8 +89,8 @@ def edit_router(worker: Worker, telemetry: Telemetry, config: ServerConfig) -> A
             async for outcome in job.outcomes(config.ping_seconds):
                 if outcome is None:
                     yield PING
-                elif isinstance(outcome, EditResult):
-                    yield await worker.in_text_thread(completed_frame, job, call, editor, outcome)
+                elif not isinstance(outcome, Progress):
+                    yield await worker.conclude(completed_frame, job, call, editor, outcome)
                 elif outcome.delta:
                     yield event_frame(edit_delta(outcome).model_dump())
         except Exception as error:

@@ -74,7 +74,7 @@ class Job:
             return
         self._outcomes.append(outcome)
         self._has_news.set()
-        if isinstance(outcome, EditResult):
+        if not isinstance(outcome, Progress):
             self._end()
 
     def stop(self, error: Exception) -> bool:
@@ -101,7 +101,7 @@ class Job:
             while self._outcomes:
                 outcome = self._outcomes.popleft()
                 yield outcome
-                if isinstance(outcome, EditResult):
+                if not isinstance(outcome, Progress):
                     return
                 self.raise_if_stopped()
             try:

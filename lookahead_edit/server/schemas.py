@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from lookahead_edit.config import SamplingConfig, SpeculationConfig
 from lookahead_edit.drafters import DRAFTERS
@@ -65,6 +65,12 @@ def _part_text(part: object) -> str:
     return text
 
 
+def _at_least_one(value: int) -> int:
+    if value < 1:
+        raise InvalidInput(f"expected at least 1, got {describe(value)}")
+    return value
+
+
 def _version(value: object) -> object:
     value = whole(value)
     if isinstance(value, bool) or not isinstance(value, (int, str)):
@@ -84,6 +90,7 @@ _PREDICTION_OBJECT = {
     "required": ["content"],
 }
 
+Count = Annotated[Integer, AfterValidator(_at_least_one)]
 StopStrings = Annotated[
     list[Text],
     BeforeValidator(_stop_strings),
@@ -175,10 +182,10 @@ class EditBody(Fields):
     min_p: Annotated[float, _within(0, 1)] | None = None
     seed: Annotated[Integer, _within(0, 2**64 - 1)] | None = None
     stop: StopStrings | None = None
-    max_tokens: Annotated[Integer, Field(ge=1)] | None = None
+    max_tokens: Annotated[Count, _within(1)] | None = None
     timeout_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     stream: bool | None = None
-    n: Annotated[Integer, Field(ge=1, json_schema_extra={"maximum": 1})] | None = None
+    n: Annotated[Count, _within(1, 1)] | None = None
 
 
 @dataclass(frozen=True)
@@ -203,7 +210,7 @@ def parse_edit(body: bytes, editor: Editor) -> EditCall:
     fields, unknown_names = validate(EditBody, parse_object(body))
     require_model(fields.model, editor)
     if fields.n is not None and fields.n > 1:
-        raise InvalidInput(f"expected n to be 1, got {fields.n}", param="n", code="unsupported_parameter")
+        raise InvalidInput(f"expected n to be 1, got {describe(fields.n)}", param="n", code="unsupported_parameter")
     if fields.instruction is None and fields.update is None:
         raise InvalidInput("expected instruction or update, got neither", param="instruction", code="missing_field")
     call = EditCall(
@@ -252,7 +259,7 @@ def _edit_request(fields: EditBody) -> EditRequest:
 def _sampling(fields: EditBody) -> SamplingConfig:
     names = ("temperature", "top_p", "top_k", "min_p", "seed")
     given = {name: value for name in names if (value := getattr(fields, name)) is not None}
-    if given.get("temperature", 0.0) > 0.0 and "seed" not in given:
+    if given.get("temperature", SamplingConfig.temperature) > 0.0 and "seed" not in given:
         # Who samples without a seed wants another answer every time.
         given["seed"] = secrets.randbits(63)
     return SamplingConfig(**given)

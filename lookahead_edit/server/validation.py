@@ -62,9 +62,13 @@ def parse_object(body: bytes) -> dict[str, Any]:
         raise _invalid_json(f"byte {error.start} that is not UTF-8") from None
     except RecursionError:
         raise _invalid_json("values nested too deep") from None
-    except ValueError as error:  # also numbers of thousands of digits
-        got = "an empty body" if not body.strip() else str(error)
-        raise _invalid_json(got) from None
+    except json.JSONDecodeError as error:
+        place = f"{error.msg} at line {error.lineno}, column {error.colno}"
+        raise _invalid_json(place if body.strip() else "an empty body") from None
+    except InvalidInput:
+        raise
+    except ValueError:
+        raise _invalid_json("a number of too many digits") from None
     if not isinstance(value, dict):
         raise InvalidInput(f"expected a JSON object, got {describe(value)}", code="invalid_type")
     return value
@@ -111,11 +115,11 @@ def describe(value: object) -> str:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name}, which JSON doesn't have")
+    raise _invalid_json(f"{name}, which JSON doesn't have")
 
 
 def _invalid_json(got: str) -> InvalidInput:
-    return InvalidInput(f"expected a body of JSON in UTF-8, got {got}", code="invalid_json")
+    return InvalidInput(f"expected a body of JSON in UTF-8, got: {got}", code="invalid_json")
 
 
 def _as_invalid_input(error: ErrorDetails) -> InvalidInput:

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import ParamSpec, TypeVar, cast
 
 from lookahead_edit.config import ServerConfig
-from lookahead_edit.editor import Editor, EditResult
+from lookahead_edit.editor import Editor, EditResult, Progress
 from lookahead_edit.server.jobs import Job, Outcome, Run
 from lookahead_edit.server.telemetry import Telemetry
 from lookahead_edit.types import (
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 
-# Parsing, prompt checks and diffs: enough to keep one long one from holding up the rest.
+# For prompt checks, and as many for answers: enough that one long text doesn't hold up the rest.
 NUM_TEXT_THREADS = 2
 
 
@@ -60,7 +60,8 @@ class Worker:
         self._running: Job | None = None  # stays set until the thread has let go of it
         self._has_work = asyncio.Event()
         self._model_thread = ThreadPoolExecutor(1, thread_name_prefix="model")
-        self._text_threads = ThreadPoolExecutor(NUM_TEXT_THREADS, thread_name_prefix="text")
+        self._check_threads = ThreadPoolExecutor(NUM_TEXT_THREADS, thread_name_prefix="check")
+        self._answer_threads = ThreadPoolExecutor(NUM_TEXT_THREADS, thread_name_prefix="answer")
         self._serving: asyncio.Task[None] | None = None
         telemetry.watch_queue(lambda: self.num_running, lambda: self.num_waiting)
 
@@ -104,16 +105,15 @@ class Worker:
             raise self._queue_full()
         self._num_in_preparation += 1
         try:
-            return await self.in_text_thread(function, *args, **kwargs)
+            return await _in_thread(self._check_threads, function, *args, **kwargs)
         finally:
             self._num_in_preparation -= 1
 
-    async def in_text_thread(
+    async def conclude(
         self, function: Callable[Arguments, Answer], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Answer:
-        """Runs a function beside the model and the event loop."""
-        call = partial(function, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._text_threads, call)
+        """Runs what must not block the event loop after a job has its result."""
+        return await _in_thread(self._answer_threads, function, *args, **kwargs)
 
     def submit(self, job: Job, run: Run, *, session: str | None = None, timeout_seconds: float | None = None) -> None:
         """Queues the job, in place of an older one of its session. The time limit counts from its arrival.
@@ -125,13 +125,13 @@ class Worker:
         self.require_editor()
         other = self._sessions.get(session) if session is not None else None
         if other is not None and other.arrival > job.arrival:
-            raise RequestSuperseded("a newer request of the same session took its place")
+            raise _superseded()
         num_waiting = sum(waiting is not other for waiting, _ in self._waiting)
         # An idle worker takes one out of the queue at once.
         if num_waiting >= self._config.max_queued_requests + (1 - self.num_running):
             raise self._queue_full()
         if other is not None:
-            other.stop(RequestSuperseded("a newer request of the same session took its place"))
+            other.stop(_superseded())
         if session is not None:
             job.session = session
             self._sessions[session] = job
@@ -197,7 +197,7 @@ class Worker:
             finally:
                 self.is_model_busy = False
 
-        return await asyncio.get_running_loop().run_in_executor(self._model_thread, call)
+        return await _in_thread(self._model_thread, call)
 
     def _run(self, loop: asyncio.AbstractEventLoop, editor: Editor, job: Job, run: Run) -> None:
         def post(function: Callable[..., object], argument: Outcome | Exception) -> None:
@@ -207,19 +207,21 @@ class Worker:
         job.started = monotonic()
         ending: EditResult | Exception = RuntimeError("the editor ended without a result")
         try:
-            # Closing the iterator is what frees the request in the engine.
-            with closing(cast("Generator[Outcome]", run(editor, job.is_stopped))) as outcomes:
-                for outcome in outcomes:
-                    if job.is_stopped():
-                        break
-                    if isinstance(outcome, EditResult):
-                        ending = outcome
-                    else:
-                        job.note_round(outcome)
-                        post(job.deliver, outcome)
+            try:
+                # Closing the iterator is what frees the request in the engine.
+                with closing(cast("Generator[Outcome]", run(editor, job.is_stopped))) as outcomes:
+                    for outcome in outcomes:
+                        if job.is_stopped():
+                            break
+                        if isinstance(outcome, Progress):
+                            job.note_round(outcome)
+                            post(job.deliver, outcome)
+                        else:
+                            ending = outcome
+            finally:
+                self._telemetry.count_rounds(job.route, job.rounds)
         except Exception as error:
             ending = error
-        self._telemetry.count_rounds(job.route, job.rounds)
         post(job.stop if isinstance(ending, Exception) else job.deliver, ending)
 
     # 4) The end
@@ -241,8 +243,22 @@ class Worker:
             await asyncio.sleep(0.01)
         if self._serving is not None:
             self._serving.cancel()
-        self._model_thread.shutdown(wait=False, cancel_futures=True)
-        self._text_threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._model_thread, self._check_threads, self._answer_threads):
+            threads.shutdown(wait=False, cancel_futures=True)
+
+
+async def _in_thread(
+    threads: ThreadPoolExecutor,
+    function: Callable[Arguments, Answer],
+    *args: Arguments.args,
+    **kwargs: Arguments.kwargs,
+) -> Answer:
+    call = partial(function, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(threads, call)
+
+
+def _superseded() -> RequestSuperseded:
+    return RequestSuperseded("a newer request of the same session took its place")
 
 
 def _first_line(error: Exception) -> str:
