@@ -7,7 +7,7 @@ READY := .venv/.ready
 
 demo: $(READY)  ## edits a sample file with the default model, with and without speculation
 	$(BIN)/lookahead-edit edit corpora/samples/inventory.py --diff --compare \
-		--instruction "Rename the function count_items to count_units."
+		--instruction "Set MAX_ORDER_UNITS to 250."
 
 test: $(READY)  ## the whole suite; then the kernels once more as plain Python
 	$(BIN)/python -m pytest

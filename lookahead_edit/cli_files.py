@@ -54,18 +54,18 @@ def read_text_file(name: str, *, may_be_empty: bool = False) -> TextFile:
 
 
 def _read_bytes(name: str) -> bytes:
+    path = Path(name)
     try:
-        mode = os.stat(name).st_mode
-        if stat.S_ISDIR(mode):
-            raise _unreadable(f"expected a file, but {name} is a directory")
+        mode = path.stat().st_mode
         # A pipe is welcome: <(command) gives one.
-        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
-            raise _unreadable(f"expected a file, but {name} is a device or socket")
-        return Path(name).read_bytes()
+        kind = "a directory" if stat.S_ISDIR(mode) else "a device or socket"
+        if stat.S_ISREG(mode) or stat.S_ISFIFO(mode):
+            return path.read_bytes()
     except OSError as error:
         raise _unreadable(f"can't read {name}: {_reason(error)}") from None
     except ValueError:  # a NUL in the name
         raise _unreadable(f"can't read {name!r}: not a file name") from None
+    raise _unreadable(f"expected a file, but {name} is {kind}")
 
 
 def require_writable(file: TextFile) -> None:

@@ -15,6 +15,7 @@ from lookahead_edit.engine import Engine
 from lookahead_edit.metrics import SpeculationMetrics
 from lookahead_edit.sequence import EndTokenRule, Sequence
 from lookahead_edit.speculation import check_speculation, make_drafter, make_policy
+from lookahead_edit.suffix_index import compile_kernels
 from lookahead_edit.text_answer import AnswerStream
 from lookahead_edit.text_changes import TextEdit, text_edits, unified_diff
 from lookahead_edit.text_lines import PositionEncoding, to_lf, with_final_newline
@@ -88,6 +89,8 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class GenerateResult:
+    """Generated text and what happened."""
+
     text: str
     finish_reason: FinishReason
     metrics: SpeculationMetrics
@@ -143,6 +146,7 @@ class Editor:
         self.tokenizer = tokenizer
         self.model_name = model_name
         self.config = config or EditConfig()
+        compile_kernels()
 
     def check(self, request: EditRequest | GenerateRequest) -> None:
         """Raises what `stream` would raise at once, without running the model."""
@@ -166,6 +170,8 @@ class Editor:
         after = region.apply(answer.answer.text)
         placeholders = placeholder_lines(request.text, after)
         warnings = [f"line {line.number} stands for code that is missing: {line.text}" for line in placeholders]
+        if region.body and not answer.answer.text:
+            warnings.append("the answer is empty, so the text to be edited was removed")
         yield EditResult(
             before=request.text,
             text=after,

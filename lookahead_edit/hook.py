@@ -21,6 +21,7 @@ from lookahead_edit.engine import Engine
 from lookahead_edit.metrics import SpeculationMetrics
 from lookahead_edit.sequence import Sequence
 from lookahead_edit.speculation import check_speculation, make_drafter, make_policy
+from lookahead_edit.suffix_index import compile_kernels
 from lookahead_edit.targets.hf import HfTarget, RowCache, require_decoder
 from lookahead_edit.tokenizer import HfTokenizer
 from lookahead_edit.types import Draft, IntArray, InvalidInput, Source, SourceKind, UnsupportedModel
@@ -76,6 +77,7 @@ class LookaheadEdit:
         self.streamer = streamer
         self.speculation = speculation or SpeculationConfig()
         check_speculation(self.speculation)
+        compile_kernels()
         self.seed = seed
         self.metrics = SpeculationMetrics()
         self.row_metrics: list[SpeculationMetrics] = []

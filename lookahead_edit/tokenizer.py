@@ -1,4 +1,4 @@
-"""Text to tokens and back: a wrapper for transformers' tokenizers, streaming, and a byte-level fake for tests and replay.
+"""Text to tokens and back: a wrapper for transformers' tokenizers, a streaming decoder, a byte-level fake for tests.
 
 Knows no model. The wrapped tokenizer comes in as an object, so this module imports nothing heavy.
 """

@@ -1,11 +1,9 @@
 """Online suffix automaton over int32 tokens, in flat arrays. Trusts its input; `suffix_index.SuffixIndex` owns it.
 
 A state stands for all substrings that end at the same positions. Blumer et al., "The smallest automaton recognizing
-the subwords of a text" (1985); the on-line construction is the usual one. Two things are ours:
-
-- A state's first transition is stored in the state: its token is ``text[FIRST_END + 1]``. Only branches go to the hash
-  table, and there are never more of them than tokens.
-- States list their children in the tree of suffix links, so that all ends of a match can be visited.
+the subwords of a text" (1985); the on-line construction is the usual one. Two things are ours: a state's first
+transition is stored in the state (its token is ``text[FIRST_END + 1]``), only branches go to the hash table, never more
+than tokens; and states list their children in the tree of suffix links, so that all ends of a match can be visited.
 
 Arrays (n tokens):
     text    int32[n]       tokens; sources are parted by unique negative separators

@@ -113,6 +113,7 @@ def usage(metrics: SpeculationMetrics, *, has_prediction: bool) -> Usage:
 
 
 def timings(metrics: SpeculationMetrics) -> Timings:
+    """llama.cpp's figures of a request."""
     num_read = metrics.num_prompt_tokens - metrics.num_cached_tokens
     num_emitted = metrics.num_emitted_tokens
     return Timings(
@@ -131,6 +132,7 @@ def timings(metrics: SpeculationMetrics) -> Timings:
 
 
 def request_metrics(metrics: SpeculationMetrics, speculation: SpeculationConfig, job: Job) -> RequestMetrics:
+    """vLLM's figures of a request, and our own beside them."""
     first, last = job.first_token, job.last_token
     generation_seconds = last - first if first is not None and last is not None else None
     return RequestMetrics(
@@ -144,6 +146,7 @@ def request_metrics(metrics: SpeculationMetrics, speculation: SpeculationConfig,
 
 
 def speculative_decoding(metrics: SpeculationMetrics, speculation: SpeculationConfig) -> SpeculativeDecoding:
+    """What the drafts of a request did."""
     most_accepted = max(metrics.num_rounds_by_accepted, default=0)
     histogram = [metrics.num_rounds_by_accepted[number] for number in range(most_accepted + 1)]
     accepted_per_draft = _ratio(metrics.num_accepted_tokens, metrics.num_draft_rounds)

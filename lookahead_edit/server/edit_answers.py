@@ -112,6 +112,7 @@ def edit_answer(job: Job, call: EditCall, result: EditResult, model_name: str) -
 
 
 def edit_created(job: Job, call: EditCall, model_name: str) -> EditCreated:
+    """The stream's first event."""
     return EditCreated(
         id=job.id,
         created=job.created,
@@ -122,4 +123,5 @@ def edit_created(job: Job, call: EditCall, model_name: str) -> EditCreated:
 
 
 def edit_delta(progress: Progress) -> EditDelta:
+    """The event of a round that added text."""
     return EditDelta(text=progress.delta, offset=progress.offset)

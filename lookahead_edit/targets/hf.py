@@ -134,9 +134,8 @@ class HfTarget:
     def _open(self, row: Row) -> _RowState:
         opened = self._open_cache(row)
         if not isinstance(opened.cache, Cache):
-            raise UnsupportedModel(
-                f"{type(self.model).__name__} keeps its state in {type(opened.cache).__name__}, which can't be rolled back"
-            )
+            name, kept = type(self.model).__name__, type(opened.cache).__name__
+            raise UnsupportedModel(f"{name} keeps its state in {kept}, which can't be rolled back")
         state = _RowState(opened.cache, self._open_sampler(row), opened.num_hidden_tokens, opened.num_cached_tokens)
         self._states[row.key] = state
         return state
