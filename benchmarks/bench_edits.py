@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ from benchmarks.measure import Judged, Measured, judge, measure
 from benchmarks.methods import METHODS, model_of
 from benchmarks.report import (
     EDIT_COLUMNS,
+    EDIT_TITLE,
     TOTAL_COLUMNS,
+    TOTAL_TITLE,
     edit_rows,
     figures,
     markdown_table,
@@ -43,7 +46,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3, help="runs of every method on every edit")
     parser.add_argument("--edits", nargs="*", default=[], metavar="NAME", help="only edits whose name contains one")
-    parser.add_argument("--limit", type=int, help="measure at most so many edits, the first right ones")
+    parser.add_argument("--limit", type=int, help="measure at most so many edits, of as many kinds as can be")
     parser.add_argument("--threads", type=int, help="torch's threads; its own choice by default")
     parser.add_argument("--model", help="the default model, a directory, a GGUF file or a hub id")
     parser.add_argument("--all", action="store_true", help="measure edits with a wrong answer too")
@@ -53,12 +56,22 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def spread_over_kinds(judged: Sequence[Judged], limit: int | None) -> list[Judged]:
+    """At most `limit` edits: the first of each kind, then the second of each, and so on; in their own order."""
+    num_seen: Counter[str] = Counter()
+    ranked = []
+    for index, one in enumerate(judged):
+        ranked.append((num_seen[one.edit.kind], index))
+        num_seen[one.edit.kind] += 1
+    return [judged[index] for index in sorted(index for _, index in sorted(ranked)[:limit])]
+
+
 def print_tables(judged: Sequence[Judged], measured: Sequence[Measured], *, is_markdown: bool) -> None:
     """Edits, totals, and what was left out; on standard output."""
     tables: list[tuple[str, Sequence[str], list[list[str]]]] = []
     if measured:
-        tables.append(("Each edit (seconds: median of the repetitions)", EDIT_COLUMNS, edit_rows(measured)))
-        tables.append(("All edits (sums; median and spread of the repetitions)", TOTAL_COLUMNS, total_rows(measured)))
+        tables.append((EDIT_TITLE, EDIT_COLUMNS, edit_rows(measured)))
+        tables.append((TOTAL_TITLE, TOTAL_COLUMNS, total_rows(measured)))
     if wrong := wrong_rows(judged):
         tables.append((f"Wrong answers: {len(wrong)} of {len(judged)} edits", WRONG_COLUMNS, wrong))
     # A pipe has no width: rows that wrap every word would be unreadable in a log.
@@ -83,7 +96,7 @@ def main() -> int:
     for number, edit in enumerate(edits, start=1):
         judged.append(judge(editor, edit))
         told.print(f"judged {number} of {len(edits)}: {edit.name} is {'right' if judged[-1].is_right else 'wrong'}")
-    chosen = [one for one in judged if one.is_right or arguments.all][: arguments.limit]
+    chosen = spread_over_kinds([one for one in judged if one.is_right or arguments.all], arguments.limit)
     measured: list[Measured] = []
     if chosen and not arguments.judge:
         measured = measure(editor, chosen, arguments.repeats, tell=told.print)

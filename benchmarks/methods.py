@@ -106,13 +106,15 @@ def decode_with_editor(editor: Editor, task: Task) -> list[int]:
 
 PLAIN = "plain"
 PROMPT_LOOKUP = "prompt_lookup"
+HOOK = "lookahead_edit"
+EDITOR = "editor"
 METHODS: dict[str, Callable[[Editor, Task], list[int]]] = {
     PLAIN: decode_plainly,
     PROMPT_LOOKUP: decode_with_prompt_lookup,
-    "lookahead_edit": decode_with_hook,
-    "editor": decode_with_editor,
+    HOOK: decode_with_hook,
+    EDITOR: decode_with_editor,
 }
-OURS = ("lookahead_edit", "editor")
+OURS = (HOOK, EDITOR)
 
 
 def run(method: str, editor: Editor, task: Task) -> Run:

@@ -8,23 +8,26 @@ from typing import Any
 from rich.table import Table
 
 from benchmarks.measure import RATIOS, Judged, Measured, Spread, ratio, tokens_per_round, total
-from benchmarks.methods import METHODS, PLAIN, Run
+from benchmarks.methods import EDITOR, HOOK, METHODS, PLAIN, PROMPT_LOOKUP, Run
 
 SECONDS: dict[str, Callable[[Run], float]] = {
     "seconds": lambda run: run.seconds,
     "prefill_seconds": lambda run: run.prefill_seconds,
     "decode_seconds": lambda run: run.decode_seconds,
 }
+LABELS = {PLAIN: "plain", PROMPT_LOOKUP: "lookup", HOOK: "hook", EDITOR: "editor"}
+EDIT_TITLE = "Each edit: tokens a round (t/r), seconds and ratios of seconds, median (least..greatest)"
 EDIT_COLUMNS = (
     "edit",
     "kind",
     "prompt",
     "output",
     "equal",
-    *(f"{method}: tokens a round" for method in METHODS),
-    *(f"{method}: s" for method in METHODS),
-    *(f"{slow} / {fast}" for slow, fast in RATIOS),
+    *(f"{LABELS[method]} t/r" for method in METHODS if method != PLAIN),
+    *(f"{LABELS[method]} s" for method in METHODS),
+    *(f"{LABELS[slow]} / {LABELS[fast]}" for slow, fast in RATIOS),
 )
+TOTAL_TITLE = "All edits: sums of seconds, and ratios of sums, median (least..greatest) of the repetitions"
 TOTAL_COLUMNS = (
     "method",
     "tokens a round",
@@ -55,7 +58,7 @@ def edit_rows(measured: Sequence[Measured]) -> list[list[str]]:
                 str(len(one.judged.task.prompt)),
                 str(one.num_output_tokens),
                 "yes" if one.is_equal else "NO",
-                *(f"{one.runs[method][0].tokens_per_round:.1f}" for method in METHODS),
+                *(f"{one.runs[method][0].tokens_per_round:.1f}" for method in METHODS if method != PLAIN),
                 *(f"{value:.2f}" for value in seconds),
                 *(spread_text(ratio([one], slow, fast, SECONDS["seconds"]), 1) for slow, fast in RATIOS),
             ]
@@ -107,12 +110,13 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str
 
 
 def wrong_rows(judged: Sequence[Judged]) -> list[list[str]]:
-    """Edits that the model doesn't get right, with the first changed line of each kind."""
+    """Edits that the model doesn't get right, with the first line that is missing and the first that is too much."""
     rows = []
     for one in judged:
         if not one.is_right:
-            lines = [line for line in one.difference.splitlines()[2:] if line[:1] in ("-", "+")]
-            shown = " ".join(filter(None, (next((line for line in lines if line[0] == sign), "") for sign in "-+")))
+            body = one.difference.partition("\n@@")[2].splitlines()
+            changed = (next((line for line in body if line.startswith(sign)), "") for sign in "-+")
+            shown = "  ".join(filter(None, changed))
             rows.append([one.edit.name, one.edit.kind, one.finish_reason, shown[:100].replace("|", "\\|")])
     return rows
 

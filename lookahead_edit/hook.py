@@ -22,14 +22,14 @@ from lookahead_edit.metrics import SpeculationMetrics
 from lookahead_edit.sequence import Sequence
 from lookahead_edit.speculation import check_speculation, make_drafter, make_policy
 from lookahead_edit.suffix_index import compile_kernels
-from lookahead_edit.targets.hf import HfTarget, RowCache, require_decoder
+from lookahead_edit.targets.hf import CACHE_KEYWORDS, HfTarget, RowCache, require_decoder
 from lookahead_edit.tokenizer import HfTokenizer
 from lookahead_edit.types import Draft, IntArray, InvalidInput, Source, SourceKind, UnsupportedModel
 from lookahead_edit.verify import GreedySampler, OrderedSampler, Sampler
 
 # The output's field is `cache` from transformers 5.24, `past_key_values` before.
 _CACHE_OUTPUT = "cache" if "cache" in GenerateDecoderOnlyOutput.__dataclass_fields__ else "past_key_values"
-KNOWN_MODEL_KWARGS = {"attention_mask", "position_ids", "cache", "past_key_values", "use_cache", "logits_to_keep"}
+KNOWN_MODEL_KWARGS = {"attention_mask", "position_ids", "use_cache", "logits_to_keep", *CACHE_KEYWORDS}
 
 
 class LookaheadEdit:
@@ -261,7 +261,7 @@ def _row_caches(
     model: Any, input_ids: Tensor, model_kwargs: dict[str, Any], max_tokens: int, *, has_padding: bool
 ) -> list[RowCache]:
     """The cache that `generate` prepared or the caller brought, for one row; fresh ones of its kind for several."""
-    cache = model_kwargs.get("cache", model_kwargs.get("past_key_values"))
+    cache = next((model_kwargs[keyword] for keyword in CACHE_KEYWORDS if keyword in model_kwargs), None)
     if cache is None:
         return [RowCache(DynamicCache(config=model.config)) for _ in input_ids]
     if not isinstance(cache, Cache):

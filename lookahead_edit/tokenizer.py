@@ -6,6 +6,7 @@ Knows no model. The wrapped tokenizer comes in as an object, so this module impo
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -16,7 +17,8 @@ from lookahead_edit.types import IntArray
 
 
 class HfTokenizer:
-    """Any tokenizer of transformers.
+    """Any tokenizer of transformers. Thread-safe: how special tokens are split is state of the tokenizer below, so that
+    two threads would change it under each other.
 
     Args:
         tokenizer: a `PreTrainedTokenizer` or `PreTrainedTokenizerFast`.
@@ -25,29 +27,33 @@ class HfTokenizer:
 
     def __init__(self, tokenizer: Any, end_token_ids: frozenset[int] | None = None) -> None:
         self._tokenizer = tokenizer
+        self._lock = threading.Lock()
         own = () if tokenizer.eos_token_id is None else (int(tokenizer.eos_token_id),)
         self._end_token_ids = frozenset(own) if end_token_ids is None else end_token_ids
 
     def encode(self, text: str, *, parse_special: bool = True) -> IntArray:
         if not text:
             return np.zeros(0, dtype=np.int32)
-        ids = self._tokenizer(text, add_special_tokens=False, split_special_tokens=not parse_special)["input_ids"]
-        return np.asarray(ids, dtype=np.int32)
+        with self._lock:
+            encoded = self._tokenizer(text, add_special_tokens=False, split_special_tokens=not parse_special)
+        return np.asarray(encoded["input_ids"], dtype=np.int32)
 
     def encode_with_offsets(self, text: str, *, parse_special: bool = True) -> tuple[IntArray, NDArray[np.int64]]:
         if not getattr(self._tokenizer, "is_fast", False):
             tokens = self.encode(text, parse_special=parse_special)
             return tokens, np.full((len(tokens), 2), -1, dtype=np.int64)
-        encoded = self._tokenizer(
-            text, add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=not parse_special
-        )
+        with self._lock:
+            encoded = self._tokenizer(
+                text, add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=not parse_special
+            )
         offsets = np.asarray(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2)
         return np.asarray(encoded["input_ids"], dtype=np.int32), offsets
 
     def decode(self, tokens: IntArray) -> str:
-        text: str = self._tokenizer.decode(
-            tokens.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
+        with self._lock:
+            text: str = self._tokenizer.decode(
+                tokens.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
         return text
 
     def render_chat(self, messages: Sequence[Mapping[str, Any]], prefill: str) -> str:

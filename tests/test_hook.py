@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from lookahead_edit.types import InvalidInput, UnsupportedModel
 
 MODELS = ["llama", "mistral", "qwen3_next"]
 OFF = SpeculationConfig(enabled=False)
+# The keyword is `cache` from transformers 5.24 on, `past_key_values` before.
+CACHE = "cache" if "cache" in inspect.signature(hf.LlamaForCausalLM.forward).parameters else "past_key_values"
 
 
 def prompt(num_tokens: int, seed: int = 0) -> torch.Tensor:
@@ -51,9 +54,9 @@ def test_a_prefilled_cache_gives_the_same_text(tiny_model: Any, name: str, num_c
     expected = model.generate(ids, max_new_tokens=30, do_sample=False)
     cache = hf.DynamicCache(config=model.config)
     with torch.no_grad():
-        model(ids[:, :num_cached], cache=cache, use_cache=True)
+        model(ids[:, :num_cached], **{CACHE: cache}, use_cache=True)
     hook = LookaheadEdit()
-    ours = model.generate(ids, cache=cache, max_new_tokens=30, do_sample=False, custom_generate=hook)
+    ours = model.generate(ids, **{CACHE: cache}, max_new_tokens=30, do_sample=False, custom_generate=hook)
     assert torch.equal(expected, ours)
 
 
@@ -62,10 +65,12 @@ def test_the_cache_left_behind_can_be_gone_on_with(tiny_model: Any, name: str) -
     model, ids = tiny_model(name), prompt(30)
     expected = model.generate(ids, max_new_tokens=40, do_sample=False)
     cache = hf.DynamicCache(config=model.config)
-    first = model.generate(ids, cache=cache, max_new_tokens=17, do_sample=False, custom_generate=LookaheadEdit())
+    first = model.generate(ids, **{CACHE: cache}, max_new_tokens=17, do_sample=False, custom_generate=LookaheadEdit())
     assert int(cache.get_seq_length()) == first.shape[1] - 1
     for custom_generate in (None, LookaheadEdit()):
-        again = model.generate(first, cache=cache, max_new_tokens=23, do_sample=False, custom_generate=custom_generate)
+        again = model.generate(
+            first, **{CACHE: cache}, max_new_tokens=23, do_sample=False, custom_generate=custom_generate
+        )
         assert torch.equal(expected, again)
         cache = hf.DynamicCache(config=model.config)
 
@@ -75,11 +80,11 @@ def test_only_the_new_tokens_may_be_given_beside_a_cache(tiny_model: Any) -> Non
     expected = model.generate(ids, max_new_tokens=20, do_sample=False)
     cache = hf.DynamicCache(config=model.config)
     with torch.no_grad():
-        model(ids[:, :18], cache=cache, use_cache=True)
+        model(ids[:, :18], **{CACHE: cache}, use_cache=True)
     ours = model.generate(
         ids[:, 18:],
         attention_mask=torch.ones_like(ids),
-        cache=cache,
+        **{CACHE: cache},
         max_new_tokens=20,
         do_sample=False,
         custom_generate=LookaheadEdit(),
@@ -254,7 +259,7 @@ def test_scores_logits_and_cache_are_returned_as_from_generate(tiny_model: Any) 
     assert len(ours.scores) == len(plain.scores) == 20
     torch.testing.assert_close(torch.cat(ours.scores), torch.cat(plain.scores), atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(torch.cat(ours.logits), torch.cat(plain.logits), atol=1e-4, rtol=1e-4)
-    assert int(ours.cache.get_seq_length()) == int(plain.cache.get_seq_length()) == 49
+    assert int(ours[CACHE].get_seq_length()) == int(plain[CACHE].get_seq_length()) == 49
 
 
 def test_a_streamer_gets_the_prompt_every_token_and_the_end(tiny_model: Any) -> None:
@@ -346,7 +351,9 @@ def test_a_small_static_cache_is_refused_with_the_numbers(tiny_model: Any) -> No
     model = tiny_model("llama")
     cache = hf.StaticCache(config=model.config, max_cache_len=40)
     with pytest.raises(InvalidInput, match="at least 49 tokens, got 40"):
-        model.generate(prompt(30), cache=cache, max_new_tokens=20, do_sample=False, custom_generate=LookaheadEdit())
+        model.generate(
+            prompt(30), **{CACHE: cache}, max_new_tokens=20, do_sample=False, custom_generate=LookaheadEdit()
+        )
 
 
 def test_an_encoder_decoder_is_refused_by_name() -> None:

@@ -164,6 +164,8 @@ def test_other_hosts_are_refused_on_loopback(client, host, path):
 def test_hosts_are_free_where_the_server_is_public():
     with in_process(ScriptedEditor(), host="0.0.0.0") as client:
         assert client.get("/health", headers={"host": "edits.example"}).status_code == 200
+        # Not even one that is no name at all does harm.
+        assert client.get("/nothing", headers={"host": "["}).status_code == 404
 
 
 def test_is_loopback():

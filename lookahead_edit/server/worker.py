@@ -136,7 +136,7 @@ class Worker:
             job.session = session
             self._sessions[session] = job
         if timeout_seconds is not None:
-            late = DeadlineExceeded(f"expected an answer within {timeout_seconds:g} s, got none")
+            late = DeadlineExceeded(f"expected an answer within {timeout_seconds * 1000:g} ms, got none")
             seconds_left = job.arrived + timeout_seconds - monotonic()
             job.timer = asyncio.get_running_loop().call_later(max(0.0, seconds_left), job.stop, late)
         self._waiting.append((job, run))

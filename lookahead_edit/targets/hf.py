@@ -24,6 +24,9 @@ from lookahead_edit.config import TargetConfig
 from lookahead_edit.types import IntArray, Row, UnsupportedModel, Verified
 from lookahead_edit.verify import Sampler, make_sampler
 
+# The keyword in forward() is `cache` from transformers 5.24 on; before it depends on the model.
+CACHE_KEYWORDS = ("cache", "past_key_values", "cache_params")
+
 
 @dataclass(slots=True)
 class _RowState:
@@ -76,7 +79,7 @@ class HfTarget:
         require_decoder(model)
         name = type(model).__name__
         parameters = inspect.signature(model.forward).parameters
-        cache_keywords = [keyword for keyword in ("cache", "past_key_values") if keyword in parameters]
+        cache_keywords = [keyword for keyword in CACHE_KEYWORDS if keyword in parameters]
         if not cache_keywords:
             raise UnsupportedModel(f"{name} takes no transformers cache in forward(), so nothing can be rolled back")
         self.model = model

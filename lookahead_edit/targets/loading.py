@@ -91,7 +91,7 @@ def load_model(
         except ModelUnavailable as error:
             raise ModelUnavailable(f"{error}; remove {directory} to have it converted again") from error
     path = Path(str(name)).expanduser()
-    if path.is_dir():
+    if name and path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelUnavailable(f"can't load {name}: the directory has no config.json")
         return _load(str(path), dtype, device)
