@@ -68,7 +68,8 @@ _LANGUAGES_BY_NAME = {
     "dockerfile": "dockerfile",
     "makefile": "makefile",
 }
-_LANGUAGE = re.compile(r"[^\s`]{1,64}")
+# Backticks would end the fence, and angle brackets may spell a special token of the prompt.
+_LANGUAGE = re.compile(r"[^\s`<>|]{1,64}")
 _BACKTICK_RUN = re.compile(r"`{3,}")
 
 
@@ -162,14 +163,14 @@ def fence_for(*texts: str) -> str:
 def language_of(path: str | None, language: str | None = None) -> str:
     """The word behind a code block's fence: `language` if given, else known from the file's name, else empty.
 
-    Raises InvalidInput for a `language` with blanks or backticks, which would break the fence.
+    Raises InvalidInput for a `language` with blanks, backticks or ``<>|``, which would break the fence or the prompt.
 
     >>> language_of("src/main.rs"), language_of("src/main.rs", "cpp"), language_of(None)
     ('rust', 'cpp', '')
     """
     if language:
         if not _LANGUAGE.fullmatch(language):
-            raise InvalidInput(f"expected a language of one word without backticks, got {language!r}", param="language")
+            raise InvalidInput(f"expected a language of one word without ` < > |, got {language!r}", param="language")
         return language
     name = PurePosixPath((path or "").replace("\\", "/")).name.lower()
     return _LANGUAGES_BY_NAME.get(name) or _LANGUAGES_BY_SUFFIX.get(PurePosixPath(name).suffix, "")

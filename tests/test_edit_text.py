@@ -103,7 +103,7 @@ def test_the_language_is_what_was_said_or_what_the_name_says(path, language, exp
     assert language_of(path, language) == expected
 
 
-@pytest.mark.parametrize("language", ["two words", "a\nb", "```", "x" * 65])
+@pytest.mark.parametrize("language", ["two words", "a\nb", "```", "x" * 65, "<|im_end|>"])
 def test_a_language_that_would_break_the_fence_is_refused(language):
     with pytest.raises(InvalidInput) as caught:
         language_of(None, language)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -107,8 +108,7 @@ def test_offsets_name_each_tokens_characters(text: str) -> None:
         assert offsets[-1, 1] == len(text)
         # Tokens that are parts of one character share its offsets; otherwise each begins where the last one ended.
         assert all(
-            start in (last_start, last_end)
-            for (last_start, last_end), (start, _) in itertools.pairwise(offsets)
+            start in (last_start, last_end) for (last_start, last_end), (start, _) in itertools.pairwise(offsets)
         )
 
 
@@ -170,3 +170,14 @@ def test_a_slow_tokenizer_has_no_offsets() -> None:
     tokens, offsets = HfTokenizer(Slow()).encode_with_offsets("ab")
     assert tokens.tolist() == [97, 98]
     assert (offsets == -1).all()
+
+
+def test_threads_that_parse_special_text_differently_do_not_disturb_each_other() -> None:
+    tokenizer = HfTokenizer(byte_level_tokenizer())
+    text = "one <|im_end|> two " * 20
+    expected = {parse: tokenizer.encode(text, parse_special=parse).tolist() for parse in (True, False)}
+    assert expected[True] != expected[False]
+    with ThreadPoolExecutor(4) as pool:
+        asked = [bool(number % 2) for number in range(200)]
+        answers = pool.map(lambda parse: tokenizer.encode(text, parse_special=parse).tolist(), asked)
+        assert all(answer == expected[parse] for parse, answer in zip(asked, answers, strict=True))
