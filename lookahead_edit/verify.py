@@ -19,7 +19,7 @@ from lookahead_edit.config import SamplingConfig
 from lookahead_edit.types import IntArray, Row
 
 SAMPLE_STREAM, ACCEPT_STREAM, RESIDUAL_STREAM = 0, 1, 2
-NUCLEUS_CANDIDATES = 1024  # top-p looks at this many first: sorting 49k logits takes 4 ms, these 0.4 ms
+NUCLEUS_CANDIDATES = (64, 1024)  # top-p looks at so many first: 0.1 and 0.6 ms of 49k logits, sorting all takes 8
 _MASK64 = 2**64 - 1
 
 ProcessScores = Callable[[Tensor, IntArray], Tensor]
@@ -81,7 +81,7 @@ def warp(scores: Tensor, sampling: SamplingConfig) -> Tensor:
     scores = scores / sampling.temperature
     if 0 < sampling.top_k < scores.shape[-1]:
         kth_score = scores.topk(sampling.top_k).values[-1]
-        scores = scores.masked_fill(scores < kth_score, -torch.inf)
+        scores = torch.where(scores < kth_score, -torch.inf, scores)
     if sampling.top_p < 1.0:
         scores = _keep_nucleus(scores, sampling.top_p)
     if sampling.min_p > 0.0:
@@ -92,7 +92,7 @@ def warp(scores: Tensor, sampling: SamplingConfig) -> Tensor:
 
 def _keep_nucleus(scores: Tensor, top_p: float) -> Tensor:
     log_total = scores.logsumexp(dim=-1)
-    for num_candidates in (min(NUCLEUS_CANDIDATES, scores.shape[-1]), scores.shape[-1]):
+    for num_candidates in (*(size for size in NUCLEUS_CANDIDATES if size < scores.shape[-1]), scores.shape[-1]):
         best = scores.topk(num_candidates)
         mass = (best.values - log_total).exp().double().cumsum(dim=-1)
         num_kept = int((mass < top_p).sum()) + 1
