@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 
 from lookahead_edit.types import InvalidInput
 
@@ -72,16 +73,21 @@ class SpeculationConfig:
 
     def __post_init__(self) -> None:
         _require(
-            0 <= self.max_draft_tokens <= 4096,
+            isinstance(self.max_draft_tokens, Integral) and 0 <= self.max_draft_tokens <= 4096,
             "max_draft_tokens",
-            "between 0 and 4096",
+            "to be a whole number between 0 and 4096",
             self.max_draft_tokens,
         )
-        _require(self.min_match_length >= 1, "min_match_length", "of at least 1", self.min_match_length)
         _require(
-            self.draft_tokens_per_match > 0.0,
+            isinstance(self.min_match_length, Integral) and self.min_match_length >= 1,
+            "min_match_length",
+            "to be a whole number of at least 1",
+            self.min_match_length,
+        )
+        _require(
+            0.0 < self.draft_tokens_per_match < math.inf,
             "draft_tokens_per_match",
-            "above 0",
+            "above 0 and finite",
             self.draft_tokens_per_match,
         )
 

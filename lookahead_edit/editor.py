@@ -215,7 +215,7 @@ class Editor:
         metrics = SpeculationMetrics(num_prompt_tokens=len(prompt.tokens))
         if not speculation.enabled:
             metrics.disabled_reason = "speculation is off for this request"
-        text = _AnswerRule(TextDecoder(self.tokenizer.decode), answer)
+        text = _AnswerRule(TextDecoder(self.tokenizer.decode, int(prompt.tokens[-1])), answer)
         started = time.perf_counter()
         sequence = Sequence(
             prompt.tokens,

@@ -7,6 +7,8 @@ the object.
 
 from __future__ import annotations
 
+import operator
+import time
 from collections.abc import Sequence as SequenceOf
 from typing import Any
 
@@ -14,7 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 from transformers import Cache, DynamicCache, StaticCache
-from transformers.generation import GenerateDecoderOnlyOutput
+from transformers.generation import (
+    GenerateDecoderOnlyOutput,
+    PrefixConstrainedLogitsProcessor,
+    SynthIDTextWatermarkLogitsProcessor,
+    UnbatchedClassifierFreeGuidanceLogitsProcessor,
+)
 
 from lookahead_edit.config import SamplingConfig, SpeculationConfig
 from lookahead_edit.engine import Engine
@@ -22,14 +29,26 @@ from lookahead_edit.metrics import SpeculationMetrics
 from lookahead_edit.sequence import Sequence
 from lookahead_edit.speculation import check_speculation, make_drafter, make_policy
 from lookahead_edit.suffix_index import compile_kernels
-from lookahead_edit.targets.hf import CACHE_KEYWORDS, HfTarget, RowCache, require_decoder
+from lookahead_edit.targets.hf import CACHE_KEYWORDS, HfTarget, RowCache, require_decoder, require_rollback
 from lookahead_edit.tokenizer import HfTokenizer
 from lookahead_edit.types import Draft, IntArray, InvalidInput, Source, SourceKind, UnsupportedModel
 from lookahead_edit.verify import GreedySampler, OrderedSampler, Sampler
 
 # The output's field is `cache` from transformers 5.24, `past_key_values` before.
 _CACHE_OUTPUT = "cache" if "cache" in GenerateDecoderOnlyOutput.__dataclass_fields__ else "past_key_values"
-KNOWN_MODEL_KWARGS = {"attention_mask", "position_ids", "use_cache", "logits_to_keep", *CACHE_KEYWORDS}
+# What is asked for in vain, as nothing would return it; in the output it is refused.
+_EXTRA_OUTPUTS = ("output_attentions", "output_hidden_states")
+KNOWN_MODEL_KWARGS = {
+    *("attention_mask", "position_ids", "use_cache", "logits_to_keep"),
+    *CACHE_KEYWORDS,
+    *_EXTRA_OUTPUTS,
+}
+# Processors that tell rows apart by their place in the batch, or keep states for the batch, and what makes them.
+WHOLE_BATCH_PROCESSORS = {
+    PrefixConstrainedLogitsProcessor: "prefix_allowed_tokens_fn",
+    UnbatchedClassifierFreeGuidanceLogitsProcessor: "guidance_scale",
+    SynthIDTextWatermarkLogitsProcessor: "watermarking_config",
+}
 
 
 class LookaheadEdit:
@@ -49,12 +68,12 @@ class LookaheadEdit:
         seed: for `do_sample`.
 
     Attributes:
-        metrics: counters of the latest call, summed over rows.
+        metrics: counters of the latest call, summed over rows; seconds are those of the call.
         row_metrics: the same, a row each.
 
     Raises:
         InvalidInput: options that can't be verified exactly (beams, attentions, embeddings as input, …), by name.
-        UnsupportedModel: a model whose cache can't be rolled back.
+        UnsupportedModel: a model or cache that can't be rolled back exactly.
 
     Example::
 
@@ -78,9 +97,11 @@ class LookaheadEdit:
         self.speculation = speculation or SpeculationConfig()
         check_speculation(self.speculation)
         compile_kernels()
-        self.seed = seed
+        self.seed = None if seed is None else operator.index(seed)
         self.metrics = SpeculationMetrics()
         self.row_metrics: list[SpeculationMetrics] = []
+        if isinstance(context, str):
+            raise InvalidInput("expected context to be a sequence of texts, got a single one", param="context")
         self._sources = [self._source(SourceKind.CONTEXT, text) for text in context]
         if prediction is not None:
             self._sources.insert(0, self._source(SourceKind.PREDICTION, prediction))
@@ -89,37 +110,34 @@ class LookaheadEdit:
         self,
         model: Any,
         input_ids: Tensor,
-        logits_processor: Any = None,
-        stopping_criteria: Any = None,
-        generation_config: Any = None,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: Any,
         **model_kwargs: Any,
     ) -> Any:
         """What `generate` calls; int64[num_rows, num_tokens] in and out, or a GenerateDecoderOnlyOutput."""
-        config = generation_config if generation_config is not None else model.generation_config
         require_decoder(model)
-        _refuse_unsupported(config, model_kwargs, len(input_ids), self.streamer)
+        _refuse_unsupported(generation_config, logits_processor, model_kwargs, len(input_ids), self.streamer)
         padding = _num_padding(input_ids, model_kwargs)
-        max_tokens = int(config.max_length) - input_ids.shape[1]
-        caches = _row_caches(model, input_ids, model_kwargs, max_tokens, has_padding=any(padding))
-        seed = self._seed() if config.do_sample else 0
-        rows = [
-            _HookRow(
-                ids,
-                num_padding_tokens,
-                logits_processor,
-                stopping_criteria,
-                config,
-                Sequence(
-                    ids[num_padding_tokens:].cpu().numpy().astype(np.int32),
-                    drafter=make_drafter(self.speculation),
-                    sampling=SamplingConfig(temperature=1.0 if config.do_sample else 0.0, seed=(seed + index) % 2**64),
-                    max_tokens=max_tokens,
-                    max_context_tokens=2**31 - 1,  # as far as plain decoding would go
-                    sources=self._sources,
-                ),
+        max_tokens = int(generation_config.max_length) - input_ids.shape[1]
+        caches = _row_caches(model, input_ids, model_kwargs, max_tokens, padding)
+        is_sampled = bool(generation_config.do_sample)
+        seed = self._seed() if is_sampled else 0
+        rows = []
+        for index, (ids, num_padding_tokens) in enumerate(zip(input_ids, padding, strict=True)):
+            started = time.perf_counter()
+            sequence = Sequence(
+                ids[num_padding_tokens:].cpu().numpy().astype(np.int32),
+                drafter=make_drafter(self.speculation),
+                sampling=SamplingConfig(temperature=1.0 if is_sampled else 0.0, seed=(seed + index) % 2**64),
+                max_tokens=max_tokens,
+                max_context_tokens=2**31 - 1,  # as far as plain decoding would go
+                sources=self._sources,
             )
-            for index, (ids, num_padding_tokens) in enumerate(zip(input_ids, padding, strict=True))
-        ]
+            row = _HookRow(ids, num_padding_tokens, logits_processor, stopping_criteria, generation_config, sequence)
+            row.metrics.num_cached_tokens = caches[index].num_cached_tokens
+            row.metrics.count_index_build(time.perf_counter() - started)
+            rows.append(row)
         by_key = {row.sequence.key: index for index, row in enumerate(rows)}
         target = HfTarget(
             model,
@@ -127,20 +145,33 @@ class LookaheadEdit:
             open_sampler=lambda opened: rows[by_key[opened.key]].sampler(),
         )
         engine = Engine(target, make_policy(self.speculation))
-        self._decode(engine, rows, input_ids)
-        return self._answer(target, rows, caches, config, input_ids)
+        try:
+            self._decode(engine, rows, input_ids)
+            return self._answer(target, rows, caches, generation_config, input_ids)
+        finally:
+            for row in rows:  # a cycle of references would keep scores and logits alive
+                row.sequence.stop_rules = ()
 
     def _decode(self, engine: Engine, rows: list[_HookRow], input_ids: Tensor) -> None:
-        self.row_metrics = [SpeculationMetrics(num_prompt_tokens=row.sequence.num_prompt_tokens) for row in rows]
-        self.metrics = SpeculationMetrics(num_prompt_tokens=sum(row.sequence.num_prompt_tokens for row in rows))
+        self.row_metrics = [row.metrics for row in rows]
+        self.metrics = SpeculationMetrics(
+            num_prompt_tokens=sum(metrics.num_prompt_tokens for metrics in self.row_metrics),
+            num_cached_tokens=sum(metrics.num_cached_tokens for metrics in self.row_metrics),
+        )
+        self.metrics.count_index_build(sum(metrics.draft_seconds for metrics in self.row_metrics))
+        for metrics in (self.metrics, *self.row_metrics):
+            metrics.disabled_reason = None if self.speculation.enabled else "speculation is off for this hook"
         if self.streamer is not None:
             self.streamer.put(input_ids.cpu())
-        while live := [index for index, row in enumerate(rows) if not row.sequence.is_finished]:
-            for index, finished in zip(live, engine.step([rows[index].sequence for index in live]), strict=True):
-                self.row_metrics[index].add(finished)
-                self.metrics.add(finished)
+        while live := [row for row in rows if not row.sequence.is_finished]:
+            rounds = engine.step([row.sequence for row in live])
+            self.metrics.add_step(rounds)
+            for row, finished in zip(live, rounds, strict=True):
+                row.metrics.add(finished)
+                row.metrics.max_index_bytes = row.sequence.drafter.num_index_bytes
                 if self.streamer is not None:
                     self.streamer.put(torch.from_numpy(finished.tokens.astype(np.int64)))
+        self.metrics.max_index_bytes = sum(metrics.max_index_bytes for metrics in self.row_metrics)
         if self.streamer is not None:
             self.streamer.end()
 
@@ -168,7 +199,11 @@ class LookaheadEdit:
 
     def _source(self, kind: SourceKind, text: str | SequenceOf[int] | Tensor) -> Source:
         if not isinstance(text, str):
-            return Source(kind, np.asarray(text, dtype=np.int32).reshape(-1))
+            ids = torch.as_tensor(text).reshape(-1).cpu().numpy()
+            if len(ids) and (ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= 2**31):
+                got = f"{ids.dtype} values from {ids.min()} to {ids.max()}"
+                raise InvalidInput(f"expected {kind.label} as text or as token ids, got {got}", param=kind.label)
+            return Source(kind, ids.astype(np.int32))
         if self.tokenizer is None:
             raise InvalidInput("expected a tokenizer for a prediction or context given as text", param="tokenizer")
         return Source(kind, HfTokenizer(self.tokenizer).encode(text, parse_special=False))
@@ -184,6 +219,7 @@ class _HookRow:
         self, ids: Tensor, num_padding_tokens: int, processors: Any, criteria: Any, config: Any, sequence: Sequence
     ) -> None:
         self.sequence = sequence
+        self.metrics = SpeculationMetrics(num_prompt_tokens=sequence.num_prompt_tokens)
         self.scores: list[Tensor] = []  # float32[1, vocab_size] for each committed token, if asked for
         self.logits: list[Tensor] = []
         self._padding_ids = ids[None, :num_padding_tokens]
@@ -221,12 +257,15 @@ class _HookRow:
         return torch.cat([self._padding_ids, own], dim=1)
 
 
-def _refuse_unsupported(config: Any, model_kwargs: dict[str, Any], num_rows: int, streamer: Any) -> None:
-    for name, plain in (("num_beams", 1), ("penalty_alpha", None), ("dola_layers", None)):
+def _refuse_unsupported(
+    config: Any, processors: Any, model_kwargs: dict[str, Any], num_rows: int, streamer: Any
+) -> None:
+    plain_values = {"num_beams": 1} | dict.fromkeys(("penalty_alpha", "dola_layers", "constraints", "force_words_ids"))
+    for name, plain in plain_values.items():
         value = getattr(config, name, None)
         if value not in (plain, None):
             raise InvalidInput(f"expected {name}={plain} with LookaheadEdit, got {value!r}", param=name)
-    for name in ("output_attentions", "output_hidden_states"):
+    for name in _EXTRA_OUTPUTS:
         if config.return_dict_in_generate and getattr(config, name):
             raise InvalidInput(
                 f"expected {name}=False with LookaheadEdit: a block has them in another shape", param=name
@@ -236,6 +275,9 @@ def _refuse_unsupported(config: Any, model_kwargs: dict[str, Any], num_rows: int
             raise InvalidInput(f"expected token ids as the only model input with LookaheadEdit, got {name}", param=name)
     if num_rows > 1 and streamer is not None:
         raise InvalidInput(f"expected one row with a streamer, got {num_rows}", param="streamer")
+    for kind, name in WHOLE_BATCH_PROCESSORS.items():
+        if num_rows > 1 and any(isinstance(processor, kind) for processor in processors or ()):
+            raise InvalidInput(f"expected one row with {name}, got {num_rows}", param=name)
     if num_rows > 1 and config.return_dict_in_generate and (config.output_scores or config.output_logits):
         raise InvalidInput(
             f"expected one row with output_scores or output_logits, got {num_rows}", param="output_scores"
@@ -254,20 +296,41 @@ def _num_padding(input_ids: Tensor, model_kwargs: dict[str, Any]) -> list[int]:
                 f"expected padding on the left only, got attention_mask row {row} with zeros after a one",
                 param="attention_mask",
             )
+        if count == mask.shape[1]:
+            raise InvalidInput(
+                f"expected a token in every row, got attention_mask row {row} of zeros alone", param="attention_mask"
+            )
     return [int(count) for count in num_padding]
 
 
+def _check_positions(positions: Tensor | None, padding: list[int], num_past: int) -> None:
+    """Refuses positions that don't count all tokens, or all after the cached ones: blocks are counted on from there."""
+    if positions is None:
+        return
+    for index, row in enumerate(positions.flatten(0, -2).cpu()):
+        given = row[padding[index % len(padding)] :]
+        counted = torch.arange(len(given))
+        if not torch.equal(given, counted) and not torch.equal(given, counted + num_past):
+            raise InvalidInput(
+                "expected position_ids to count the tokens with LookaheadEdit, got other ones", param="position_ids"
+            )
+
+
 def _row_caches(
-    model: Any, input_ids: Tensor, model_kwargs: dict[str, Any], max_tokens: int, *, has_padding: bool
+    model: Any, input_ids: Tensor, model_kwargs: dict[str, Any], max_tokens: int, padding: list[int]
 ) -> list[RowCache]:
     """The cache that `generate` prepared or the caller brought, for one row; fresh ones of its kind for several."""
+    positions = model_kwargs.get("position_ids")
     cache = next((model_kwargs[keyword] for keyword in CACHE_KEYWORDS if keyword in model_kwargs), None)
     if cache is None:
+        if model_kwargs.get("use_cache"):
+            raise UnsupportedModel(f"{type(model).__name__} makes a cache of its own, which can't be rolled back")
+        _check_positions(positions, padding, 0)
         return [RowCache(DynamicCache(config=model.config)) for _ in input_ids]
-    if not isinstance(cache, Cache):
-        raise UnsupportedModel(f"{type(model).__name__} keeps its state in {type(cache).__name__}, not in a Cache")
+    require_rollback(model, cache)
     num_past = 0 if all(cache.is_linear) else int(cache.get_seq_length())
-    if num_past and (len(input_ids) > 1 or has_padding):
+    _check_positions(positions, padding, num_past)
+    if num_past and (len(input_ids) > 1 or any(padding)):
         raise InvalidInput("expected an empty cache for several or padded rows", param="past_key_values")
     num_capacity = _capacity(cache)
     num_needed = input_ids.shape[1] + max_tokens - 1
@@ -284,8 +347,7 @@ def _row_caches(
     if not num_past:
         return [RowCache(cache)]
     # `generate` takes the whole text or only what follows the cache; the positions tell which of the two it is.
-    positions = model_kwargs.get("position_ids")
-    num_total = input_ids.shape[1] if positions is None else positions.shape[-1]
+    num_total = input_ids.shape[1] if positions is None else int(positions.max()) + 1
     if num_total == input_ids.shape[1] + num_past:
         return [RowCache(cache, num_hidden_tokens=num_past)]
     if num_past > input_ids.shape[1]:
@@ -300,9 +362,8 @@ def _capacity(cache: Cache) -> int | None:
     """Tokens a static cache holds; None where it grows."""
     if not isinstance(cache, StaticCache):
         return None
+    layers = zip(cache.layers, cache.is_sliding, strict=True)
     lengths = [
-        layer.get_max_length()
-        for layer, is_sliding, is_linear in zip(cache.layers, cache.is_sliding, cache.is_linear, strict=True)
-        if not is_sliding and not is_linear
+        layer.max_cache_len for layer, is_sliding in layers if not is_sliding and hasattr(layer, "max_cache_len")
     ]
     return int(min(lengths)) if lengths else None

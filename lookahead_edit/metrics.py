@@ -6,6 +6,7 @@ Every round counts, also those without a draft; only tokens that were really gue
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,16 +50,25 @@ class SpeculationMetrics:
 
     def add(self, finished: Round) -> None:
         """Counts one round."""
+        self.add_step([finished])
+
+    def add_step(self, rounds: Sequence[Round]) -> None:
+        """Counts the rounds that several rows did in one step, and the step's seconds once."""
+        step = rounds[0]
+        self.draft_seconds += step.draft_seconds
+        self.verify_seconds += step.verify_seconds
+        self.forward_seconds += step.forward_seconds
+        self.prefill_seconds += step.prefill_seconds
+        self.total_seconds += step.draft_seconds + step.verify_seconds
+        for finished in rounds:
+            self._count_tokens(finished)
+        if self.first_token_seconds is None and self.num_emitted_tokens:
+            self.first_token_seconds = self.total_seconds
+
+    def _count_tokens(self, finished: Round) -> None:
         num_drafted, num_accepted = finished.num_draft_tokens, finished.num_accepted_tokens
         self.num_rounds += 1
         self.num_emitted_tokens += len(finished.tokens)
-        self.draft_seconds += finished.draft_seconds
-        self.verify_seconds += finished.verify_seconds
-        self.forward_seconds += finished.forward_seconds
-        self.prefill_seconds += finished.prefill_seconds
-        self.total_seconds += finished.draft_seconds + finished.verify_seconds
-        if self.first_token_seconds is None and len(finished.tokens):
-            self.first_token_seconds = self.total_seconds
         if num_drafted == 0:
             self.num_rounds_by_reason[finished.draft.reason or "nothing drafted"] += 1
             return

@@ -46,7 +46,7 @@ class MatchLengthPolicy:
         pass
 
     def _length(self, draft: Draft) -> int:
-        return min(self._max_draft_tokens, int(self._draft_tokens_per_match * draft.match_length))
+        return int(min(self._max_draft_tokens, self._draft_tokens_per_match * draft.match_length))
 
 
 POLICIES: dict[str, Callable[[SpeculationConfig], Policy]] = {

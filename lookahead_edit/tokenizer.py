@@ -78,22 +78,34 @@ def _render_without_template(messages: Sequence[Mapping[str, Any]]) -> str:
     return "".join(f"{message['content']}\n\n" for message in messages)
 
 
+# Text that is still incomplete then is broken; decoding it again and again would take ever longer.
+MAX_WAITING_TOKENS = 64
+
+
 class TextDecoder:
     """Turns tokens into text as they come; what ends inside a UTF-8 sequence waits for the rest.
 
     A token is decoded together with the ones before it, as some tokenizers drop the blank in front of a first token.
+
+    Args:
+        decode: tokens to text.
+        last_token: the prompt's, where the text goes on from there: else a first blank, as of indentation, is lost.
     """
 
-    def __init__(self, decode: Callable[[IntArray], str]) -> None:
+    def __init__(self, decode: Callable[[IntArray], str], last_token: int | None = None) -> None:
         self._decode = decode
-        self._window: list[int] = []
-        self._num_read = 0  # tokens of the window whose text was given out
+        self._window: list[int] = [] if last_token is None else [last_token]
+        self._num_read = len(self._window)  # tokens of the window whose text was given out
+        known, _ = self._texts()
+        if not known or known.endswith("\ufffd"):  # a special token, or a part of a character
+            self._window, self._num_read = [], 0
 
     def push(self, token: int) -> str:
         """The text that this token completes, possibly none."""
         self._window.append(token)
         known, text = self._texts()
-        if text.endswith("\ufffd") or len(text) < len(known):
+        num_waiting = len(self._window) - self._num_read
+        if (text.endswith("\ufffd") or len(text) < len(known)) and num_waiting < MAX_WAITING_TOKENS:
             return ""
         self._window = self._window[self._num_read :]
         self._num_read = len(self._window)

@@ -8,6 +8,7 @@ through modified rejection sampling.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Protocol
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from lookahead_edit.config import SamplingConfig
-from lookahead_edit.types import IntArray, Row
+from lookahead_edit.types import IntArray, InvalidInput, Row
 
 SAMPLE_STREAM, ACCEPT_STREAM, RESIDUAL_STREAM = 0, 1, 2
 NUCLEUS_CANDIDATES = (64, 1024)  # top-p looks at so many first: 0.1 and 0.6 ms of 49k logits, sorting all takes 8
@@ -126,12 +127,19 @@ def penalise(scores: Tensor, tokens: IntArray, num_prompt_tokens: int, sampling:
 
 
 def pick(probabilities: Tensor, noise: float) -> int:
-    """The token at which the cumulative probability passes `noise`; float64[vocab_size] need not be normalised."""
+    """The token at which the cumulative probability passes `noise`; float64[vocab_size] need not be normalised.
+
+    Raises:
+        InvalidInput: not a number among them, as where a processor allows no token.
+    """
     cumulative = probabilities.cumsum(dim=-1)
     token = torch.searchsorted(cumulative, cumulative[-1] * noise, right=True)
     # A noise within rounding of 1 may point past the last token that has any probability.
     last = torch.searchsorted(cumulative, cumulative[-1], right=False)
-    return int(torch.minimum(token, last))
+    chosen = int(torch.minimum(token, last))
+    if chosen == len(probabilities):
+        raise InvalidInput("expected scores by which a token can be sampled, got NaN, +inf, or -inf for every token")
+    return chosen
 
 
 class GreedySampler:
@@ -153,7 +161,7 @@ class OrderedSampler:
     def __init__(self, process: ProcessScores, *, is_greedy: bool, seed: int = 0) -> None:
         self._process = process
         self._is_greedy = is_greedy
-        self._seed = seed
+        self._seed = operator.index(seed)  # NumPy's integers overflow where the noise is mixed
 
     def choose(self, logits: Tensor, row: Row) -> IntArray:
         num_draft_tokens = len(row.draft)
@@ -195,7 +203,9 @@ class OrderedSampler:
         proposal = proposal / proposal.sum()
         if uniform(self._seed, position, ACCEPT_STREAM) * float(proposal[drafted]) < float(target[drafted]):
             return drafted
-        return pick((target - proposal).clamp(min=0.0), uniform(self._seed, position, RESIDUAL_STREAM))
+        rest = (target - proposal).clamp(min=0.0)
+        # Nothing is left where the two differ by rounding alone.
+        return pick(rest if bool(rest.any()) else target, uniform(self._seed, position, RESIDUAL_STREAM))
 
 
 def make_sampler(sampling: SamplingConfig, num_prompt_tokens: int) -> Sampler:

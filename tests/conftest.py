@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -54,6 +53,30 @@ def make_tiny_model(name: str) -> Any:
             eos_token_id=None,
             tie_word_embeddings=False,
         ),
+        "mamba2": lambda: hf.Mamba2Config(
+            vocab_size=VOCAB_SIZE,
+            hidden_size=32,
+            num_hidden_layers=2,
+            state_size=8,
+            expand=2,
+            num_heads=8,
+            head_dim=8,
+            n_groups=2,
+            chunk_size=8,
+            bos_token_id=1,
+            eos_token_id=None,
+            pad_token_id=0,
+            tie_word_embeddings=False,
+        ),
+        "falcon_h1": lambda: hf.FalconH1Config(
+            **(SHAPE | {"num_hidden_layers": 2}),
+            mamba_d_ssm=64,
+            mamba_n_heads=8,
+            mamba_d_head=8,
+            mamba_d_state=8,
+            mamba_n_groups=1,
+            mamba_chunk_size=8,
+        ),
         "qwen3_next": lambda: hf.Qwen3NextConfig(
             **(SHAPE | {"num_hidden_layers": 4}),
             head_dim=16,
@@ -95,23 +118,17 @@ def random_prompt() -> np.ndarray[Any, np.dtype[np.int32]]:
     return np.random.default_rng(0).integers(3, VOCAB_SIZE, 40).astype(np.int32)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def torch_threads(request: pytest.FixtureRequest) -> None:
     """Tiny models gain nothing from a second thread, and lose much where the cores are busy."""
     import torch
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(2 if request.node.get_closest_marker("slow") else 1)
 
 
 @pytest.fixture(scope="session")
 def default_model() -> tuple[Any, Any]:
     """The default model and its tokenizer, converted on first use."""
-    import torch
-
     from lookahead_edit.targets.loading import load_model
 
-    torch.set_num_threads(2)
     return load_model(None)

@@ -5,26 +5,21 @@ from __future__ import annotations
 import io
 import json
 import os
-import signal
 import stat
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lookahead_edit import __version__, cli, cli_edit, cli_files
+from lookahead_edit import __version__, cli, cli_edit
 from lookahead_edit.cli_display import Display
-from lookahead_edit.cli_files import read_text_file, replace_text_file, require_writable
 from lookahead_edit.editor import Editor
 from lookahead_edit.targets.recorded import RecordedTarget
 from lookahead_edit.tokenizer import ByteTokenizer
-from lookahead_edit.types import InvalidInput
 
 NOBODY = 65534
 BEFORE = "".join(f"line_{number} = {number * 7}\n" for number in range(12))
@@ -87,11 +82,6 @@ def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(cli_edit, "open_editor", refuse)
     monkeypatch.setattr(cli, "open_editor", refuse)
-
-
-def process(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "lookahead_edit.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, timeout=120, **options)
 
 
 # What is printed.
@@ -226,40 +216,6 @@ def test_without_a_change_nothing_is_written(run: Run, file: Path) -> None:
     assert file.stat().st_ino == before.st_ino
 
 
-def test_a_file_changed_meanwhile_is_not_overwritten(file: Path) -> None:
-    source = read_text_file(str(file))
-    file.write_text("something else\n")
-    with pytest.raises(InvalidInput, match="changed by someone else"):
-        replace_text_file(source, AFTER)
-    assert file.read_text() == "something else\n"
-    assert os.listdir(file.parent) == ["numbers.py"]
-
-
-def test_a_failed_rename_leaves_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "replace", refuse)
-    with pytest.raises(InvalidInput, match=r"can't write .*: Operation not permitted"):
-        replace_text_file(read_text_file(str(file)), AFTER)
-    assert file.read_bytes() == BEFORE.encode()
-    assert os.listdir(file.parent) == ["numbers.py"]
-
-
-def test_no_space_leaves_the_file(file: Path) -> None:
-    resource = pytest.importorskip("resource", reason="no limits on file sizes here")
-    source = read_text_file(str(file))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
-    try:
-        with pytest.raises(InvalidInput, match="File too large"):
-            replace_text_file(source, "x = 1\n" * 10_000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert file.read_bytes() == BEFORE.encode()
-    assert os.listdir(file.parent) == ["numbers.py"]
-
-
 def test_half_an_answer_is_never_written(run: Run, file: Path) -> None:
     outcome = run("edit", file, "-i", "Add one.", "--write", "--max-tokens", "20")
     assert (outcome.status, outcome.stdout) == (2, b"")
@@ -285,47 +241,6 @@ def test_placeholders_are_not_written_unless_forced(run: Run, file: Path) -> Non
     assert file.read_bytes() == BEFORE.encode()
     assert run("edit", file, "-i", "Set line_0 to 1.", "--write", "--force", answer=answer).status == 0
     assert file.read_text() == answer.removesuffix("```")
-
-
-@pytest.fixture
-def unprivileged() -> Iterator[Callable[[], None]]:
-    """Root may write everything, so it becomes somebody else for a while."""
-    is_root = hasattr(os, "geteuid") and os.geteuid() == 0
-    yield lambda: os.seteuid(NOBODY) if is_root else None
-    if is_root:
-        os.seteuid(0)
-
-
-def test_missing_permissions_are_named_before_the_model_runs(unprivileged: Callable[[], None]) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        os.chmod(directory, 0o755)
-        path = Path(directory, "numbers.py")
-        path.write_text(BEFORE)
-        path.chmod(0o444)
-        source = read_text_file(str(path))
-        if os.geteuid() != 0:
-            os.chmod(directory, 0o555)
-        unprivileged()
-        with pytest.raises(InvalidInput, match="the file is read-only"):
-            require_writable(source)
-        _as_owner(lambda: path.chmod(0o666))
-        with pytest.raises(InvalidInput, match="no permission to make a file in"):
-            replace_text_file(source, AFTER)
-        assert path.read_text() == BEFORE
-        _as_owner(lambda: path.chmod(0o000))
-        with pytest.raises(InvalidInput, match="Permission denied"):
-            read_text_file(str(path))
-        _as_owner(lambda: os.chmod(directory, 0o755))
-        if os.getuid() == 0:
-            os.seteuid(0)
-
-
-def _as_owner(act: Callable[[], None]) -> None:
-    acting = os.geteuid()
-    if os.getuid() == 0:
-        os.seteuid(0)
-    act()
-    os.seteuid(acting)
 
 
 # What can't be served: one line, status 2, no model.
@@ -408,119 +323,8 @@ def test_generate_refuses_an_empty_prompt(capfd: pytest.CaptureFixture[str], fil
         assert message in capfd.readouterr().err
 
 
-def test_an_unknown_model_is_refused_in_one_line(file: Path) -> None:
-    for model in ("./none", "none/such-model", "no good name"):
-        done = process("edit", file, "-i", "x", "--model", model)
-        (line,) = done.stderr.decode().splitlines()
-        assert done.returncode == 2
-        assert line.startswith("error: no such model")
-        assert done.stdout == b""
-
-
-def test_a_broken_gguf_is_refused_in_one_line(file: Path, tmp_path: Path) -> None:
-    (tmp_path / "model.gguf").write_bytes(b"GGUF" + bytes(range(200)))
-    done = process("edit", file, "-i", "x", "--model", tmp_path / "model.gguf")
-    (line,) = done.stderr.decode().splitlines()
-    assert done.returncode == 2
-    assert line.startswith(f"error: can't load {tmp_path / 'model.gguf'}: ")
-
-
-def test_errors_come_before_torch_is_imported(file: Path) -> None:
-    code = (
-        "import sys, lookahead_edit.cli as cli\n"
-        "try: cli.main(['edit', sys.argv[1], '-i', ''])\n"
-        "except SystemExit as error: assert error.code == 2\n"
-        "assert not {'torch', 'transformers', 'numba'} & set(sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-c", code, str(file)], check=True, timeout=120, capture_output=True)
-
-
-# Endings from outside.
-
-SLOW_EDITOR = """
-import sys, time
-from lookahead_edit import cli, cli_edit
-from lookahead_edit.editor import Editor
-from lookahead_edit.targets.recorded import RecordedTarget
-from lookahead_edit.tokenizer import ByteTokenizer
-
-class Slow(RecordedTarget):
-    def verify(self, rows):
-        print("running", flush=True)
-        time.sleep(0.2)
-        return super().verify(rows)
-
-target = Slow(lambda prompt: ByteTokenizer().encode("x" * 5000), end_token_id=257)
-cli_edit.open_editor = lambda *_: Editor(target, ByteTokenizer())
-cli.main(sys.argv[1:])
-"""
-
-
-@pytest.mark.skipif(os.name == "nt", reason="signals of Unix")
-def test_interrupting_leaves_the_file_and_exits_with_130(file: Path) -> None:
-    arguments = ["edit", str(file), "-i", "x", "--write", "--max-tokens", "4000"]
-    with subprocess.Popen(
-        [sys.executable, "-c", SLOW_EDITOR, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as running:
-        assert running.stdout is not None
-        assert running.stdout.readline() == b"running\n"
-        time.sleep(0.3)
-        running.send_signal(signal.SIGINT)
-        _, errors = running.communicate(timeout=60)
-    assert running.returncode == 130
-    assert errors.decode() == "interrupted\n"
-    assert file.read_bytes() == BEFORE.encode()
-    assert os.listdir(file.parent) == ["numbers.py"]
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_a_full_standard_output_is_one_line() -> None:
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "lookahead_edit.cli", "--version"], stdout=full, stderr=subprocess.PIPE, timeout=120
-        )
-    assert done.returncode == 2
-    assert done.stderr.decode() == "error: can't write to standard output: No space left on device\n"
-
-
-def test_a_reader_that_went_away_is_no_traceback() -> None:
-    read_end, write_end = os.pipe()
-    os.close(read_end)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "lookahead_edit.cli", "--version"],
-            stdout=write_end,
-            stderr=subprocess.PIPE,
-            timeout=120,
-        )
-    finally:
-        os.close(write_end)
-    assert (done.returncode, done.stderr) == (1, b"")
-
-
 def test_a_quiet_display_still_warns(capfd: pytest.CaptureFixture[str]) -> None:
     display = Display(is_quiet=True)
     display.say("figures")
     display.warn("code is missing")
     assert capfd.readouterr().err == "warning: code is missing\n"
-
-
-def test_a_pipe_can_be_edited(file: Path) -> None:
-    read_end, write_end = os.pipe()
-    os.write(write_end, BEFORE.encode())
-    os.close(write_end)
-    try:
-        assert cli_files.read_text_file(f"/dev/fd/{read_end}").text == BEFORE
-    finally:
-        os.close(read_end)
-
-
-@pytest.mark.slow
-def test_the_default_model_edits_a_file(file: Path) -> None:
-    file.write_text("LIMIT = 10\n\n\ndef is_full(items):\n    return len(items) >= LIMIT\n")
-    done = process("edit", file, "-i", "Set LIMIT to 25.", "--json", "--compare")
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert document["text"] == file.read_text().replace("10", "25")
-    assert document["plain"]["identical"] is True
-    assert document["metrics"]["tokens_per_round"] > 2.0

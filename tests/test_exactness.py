@@ -26,7 +26,7 @@ from lookahead_edit.types import Drafter, IntArray, Target
 
 NUM_NEW_TOKENS = 48
 # Full attention, sliding window (prompt beyond it), learned positions, short convolutions, recurrent state, hybrid.
-MODELS = ["llama", "mistral", "gpt2", "lfm2", "mamba", "qwen3_next"]
+MODELS = ["llama", "mistral", "gpt2", "lfm2", "mamba2", "qwen3_next"]
 MakeDrafter = Callable[[IntArray], Drafter]
 
 

@@ -204,7 +204,7 @@ def test_a_stop_inside_the_accepted_prefix_ends_the_block() -> None:
         (SamplingConfig(temperature=1.0, top_p=0.05), hf.TopPLogitsWarper(0.05)),
         (SamplingConfig(temperature=1.0, min_p=0.05), hf.MinPLogitsWarper(0.05)),
     ],
-    ids=str,
+    ids=["temperature", "top_k", "top_p", "narrow top_p", "min_p"],
 )
 def test_warpers_agree_with_those_of_transformers(
     sampling: SamplingConfig, reference: Callable[[Any, torch.Tensor], torch.Tensor]

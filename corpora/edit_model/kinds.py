@@ -53,7 +53,7 @@ SHORT_MIX = TaskMix(
     families={"edit": 66.0, "multi": 10.0, "range": 5.0, "merge": 5.0, "quote": 14.0},
     line_limits=((10, 40.0), (15, 35.0), (24, 18.0), (36, 6.0), (60, 1.0)),
     context_lines=(2, 5, 10, 20),
-    made_up_share=0.55,
+    made_up_share=0.4,
 )
 MIXES = {"full": TaskMix(), "short": SHORT_MIX}
 

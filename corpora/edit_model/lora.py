@@ -99,11 +99,14 @@ def attach(model: nn.Module, adapter: Path | None, rank: int, alpha: int, first_
     return layers
 
 
-def save_adapter(model: nn.Module, folder: Path, rank: int, alpha: int, base_name: str) -> None:
+def save_adapter(model: nn.Module, folder: Path, base_name: str) -> None:
     """Write the adapter in PEFT's format, float16; complete files replace older ones, one after the other."""
     tensors = {}
+    rank, alpha = 0, 0
     for name, module in model.named_modules():
         if isinstance(module, MergedLoraLinear):
+            rank = module.down.shape[0]
+            alpha = round(module.scale * rank)
             tensors[f"base_model.model.{name}.lora_A.weight"] = module.down.detach().half().contiguous()
             tensors[f"base_model.model.{name}.lora_B.weight"] = module.up.detach().half().contiguous()
     config = {

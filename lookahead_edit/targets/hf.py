@@ -1,9 +1,9 @@
 """Any causal language model of transformers as a target: dynamic or caller's cache, rolled back after each round.
 
-Only public surface is used: ``forward(input_ids, position_ids, cache, use_cache, logits_to_keep)``, ``Cache.crop``,
-``Cache.activate_past_recording`` and ``Cache.layers``. Layers that can't be cropped (recurrent states of hybrid
-models, quantised caches) are copied before each block; after a rejection the copy is put back and the accepted tokens
-are read again together with the next block, which costs no forward pass of its own.
+Only public surface is used: ``forward(input_ids, position_ids, cache, use_cache, logits_to_keep)``, ``Cache.layers``,
+and their ``crop``, ``is_croppable`` and ``activate_past_recording``. Layers that can't be cropped (recurrent states of
+hybrid models) are copied before each block; after a rejection the copy is put back and the accepted tokens are read
+again together with the next block, which costs no forward pass of its own.
 """
 
 from __future__ import annotations
@@ -14,18 +14,22 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import Cache, DynamicCache, PreTrainedModel
+from transformers import Cache, DynamicCache, PreTrainedModel, StaticCache
 
 from lookahead_edit.config import TargetConfig
 from lookahead_edit.types import IntArray, Row, UnsupportedModel, Verified
-from lookahead_edit.verify import Sampler, make_sampler
+from lookahead_edit.verify import GreedySampler, Sampler, make_sampler
 
 # The keyword in forward() is `cache` from transformers 5.24 on; before it depends on the model.
 CACHE_KEYWORDS = ("cache", "past_key_values", "cache_params")
+_reads_blocks: WeakKeyDictionary[PreTrainedModel, bool] = (
+    WeakKeyDictionary()
+)  # models with layers that can't be cropped
 
 
 @dataclass(slots=True)
@@ -55,6 +59,16 @@ def require_decoder(model: PreTrainedModel) -> None:
         raise UnsupportedModel(f"expected a decoder-only model, got {type(model).__name__}, an encoder-decoder")
 
 
+def require_rollback(model: PreTrainedModel, cache: object) -> None:
+    """Raises UnsupportedModel for a cache that keeps more than its layers can give back, or less than it was given.
+
+    A quantised cache rounds what it keeps by blocks, so that the text would depend on the drafts.
+    """
+    if type(cache) not in (DynamicCache, StaticCache):
+        name, kept = type(model).__name__, type(cache).__name__
+        raise UnsupportedModel(f"expected {name} to keep a DynamicCache or StaticCache, got {kept}: no exact rollback")
+
+
 class HfTarget:
     """Verifies drafts with a transformers model.
 
@@ -65,7 +79,8 @@ class HfTarget:
         open_sampler: the sampler of a new row; by default what its SamplingConfig says.
 
     Raises:
-        UnsupportedModel: encoder-decoder models, and models whose cache is not transformers' `Cache`.
+        UnsupportedModel: encoder-decoder models, and those without a cache of transformers in forward(); in verify(),
+            models that read a block otherwise than token by token.
     """
 
     def __init__(
@@ -111,14 +126,15 @@ class HfTarget:
                 emitted.append(np.zeros(0, dtype=np.int32))
                 continue
             prefilled = time.perf_counter()
-            is_prompt_read = state.num_cached_tokens >= row.num_prompt_tokens - 1
+            num_prompt_tokens = max(0, row.num_prompt_tokens - 1 - state.num_cached_tokens)
             block = np.concatenate([row.tokens[state.num_cached_tokens :], row.draft.tokens])
             logits = self._read(state, block, num_logits=len(row.draft) + 1)
             self._synchronize()
             finished = time.perf_counter()
-            # A block that also reads the end of the prompt counts as prefill: its time says nothing about a round.
-            prefill_seconds += (prefilled if is_prompt_read else finished) - started
-            forward_seconds += finished - prefilled if is_prompt_read else 0.0
+            # A block that also reads the end of the prompt is prefill for that part of its tokens.
+            decode_seconds = (finished - prefilled) * (1.0 - num_prompt_tokens / len(block))
+            prefill_seconds += finished - started - decode_seconds
+            forward_seconds += decode_seconds
             emitted.append(state.sampler.choose(logits, row))
         return Verified(tokens=emitted, forward_seconds=forward_seconds, prefill_seconds=prefill_seconds)
 
@@ -129,6 +145,9 @@ class HfTarget:
         """Rolls the row's cache back to all tokens but the last, as `generate` leaves it; how many it holds then."""
         state = self._states[row.key]
         self._roll_back(state, row)
+        for layer in state.cache.layers:
+            if getattr(layer, "record_past", False):
+                layer.record_past = False
         missing = row.tokens[state.num_cached_tokens : len(row.tokens) - 1]
         if len(missing):
             self._read(state, missing, num_logits=1)
@@ -136,12 +155,34 @@ class HfTarget:
 
     def _open(self, row: Row) -> _RowState:
         opened = self._open_cache(row)
-        if not isinstance(opened.cache, Cache):
-            name, kept = type(self.model).__name__, type(opened.cache).__name__
-            raise UnsupportedModel(f"{name} keeps its state in {kept}, which can't be rolled back")
+        require_rollback(self.model, opened.cache)
         state = _RowState(opened.cache, self._open_sampler(row), opened.num_hidden_tokens, opened.num_cached_tokens)
+        if self._uncroppable(state):
+            self._require_block_reading()
         self._states[row.key] = state
         return state
+
+    def _require_block_reading(self) -> None:
+        """Raises UnsupportedModel where tokens read together, after others, differ from tokens read one by one.
+
+        The slow path of some recurrent models (Mamba, Jamba) forgets the state before a block of several tokens.
+        """
+        if self.model not in _reads_blocks:
+            tokens = 1 + np.arange(9, dtype=np.int32) % (self.vocab_size - 1)
+            together = self._probe(np.split(tokens, [6]))
+            singly = self._probe(np.split(tokens, [6, 7, 8]))
+            tolerance = torch.finfo(singly.dtype).eps ** 0.5 * singly.abs().max()
+            _reads_blocks[self.model] = bool((together - singly).abs().max() <= tolerance)
+        if not _reads_blocks[self.model]:
+            name = type(self.model).__name__
+            raise UnsupportedModel(
+                f"{name} forgets its state where it reads several tokens at once, as drafts have to be"
+            )
+
+    def _probe(self, blocks: Sequence[IntArray]) -> Tensor:
+        """float[3, vocab_size]: the last logits, where the tokens are read in these blocks."""
+        state = _RowState(DynamicCache(config=self.model.config), GreedySampler(), 0, 0)
+        return torch.cat([self._read(state, block, num_logits=len(block)) for block in blocks])[-3:]
 
     def _roll_back(self, state: _RowState, row: Row) -> None:
         """Leaves in the cache at most all of the row's tokens but the last."""
@@ -172,12 +213,16 @@ class HfTarget:
         return False
 
     def _uncroppable(self, state: _RowState) -> list[int]:
-        return [index for index, layer in enumerate(state.cache.layers) if not getattr(layer, "is_croppable", False)]
+        return [index for index, layer in enumerate(state.cache.layers) if not _can_crop(layer, state.cache)]
 
     def _prepare_for_rejections(self, state: _RowState) -> None:
-        state.cache.activate_past_recording()
-        state.copied_layers = {index: copy.deepcopy(state.cache.layers[index]) for index in self._uncroppable(state)}
+        uncroppable = self._uncroppable(state)
+        state.copied_layers = {index: copy.deepcopy(state.cache.layers[index]) for index in uncroppable}
         state.num_tokens_at_copy = state.num_cached_tokens
+        for index, layer in enumerate(state.cache.layers):
+            # Only where crop() follows: until then a recording layer keeps every token's state.
+            if index not in state.copied_layers and hasattr(layer, "activate_past_recording"):
+                layer.activate_past_recording()
 
     def _read(self, state: _RowState, tokens: IntArray, *, num_logits: int) -> Tensor:
         """Feeds tokens to the model; float[num_logits, vocab_size] of the last ones."""
@@ -199,3 +244,18 @@ class HfTarget:
     def _synchronize(self) -> None:
         if self.model.device.type == "cuda":
             torch.cuda.synchronize(self.model.device)
+
+
+def _can_crop(layer: Any, cache: Cache) -> bool:
+    """Whether crop() leaves the layer as it was before the removed tokens."""
+    if isinstance(cache, StaticCache) and hasattr(layer, "record_past"):
+        # A static cache that records its past gets no mask for a single token, which then sees the empty slots.
+        return False
+    # A layer that stores in a way of its own (DeepSeek-V4's) but inherits crop() claims more than it can do.
+    return getattr(layer, "is_croppable", False) and _depth(layer, "crop") <= _depth(layer, "update")
+
+
+def _depth(layer: Any, method: str) -> int:
+    """How many classes up the layer's method is defined; past them all where it has none."""
+    classes = type(layer).__mro__
+    return next((depth for depth, owner in enumerate(classes) if method in vars(owner)), len(classes))

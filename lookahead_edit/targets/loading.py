@@ -110,7 +110,7 @@ def _load_from_hub(name: str, dtype: Dtype, device: Device) -> tuple[PreTrainedM
         cached = try_to_load_from_cache(name, "config.json")
     except HFValidationError as error:
         raise ModelUnavailable(f"no such model: {name!r} is no directory, GGUF file or hub id") from error
-    reason = f"no such model: {name!r} is no directory or GGUF file here"
+    reason = f"model {name!r} not found: there is no such directory or GGUF file here"
     if isinstance(cached, str):
         try:
             # The directory, not the id: with the id, transformers asks the hub in spite of local_files_only (28 s).

@@ -1,0 +1,49 @@
+"""Answers keep their first blank, whatever the tokenizer does to the beginning of a text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tiny_tokenizers import sentencepiece_tokenizer
+
+from lookahead_edit.config import SpeculationConfig
+from lookahead_edit.editor import Editor, EditRequest
+from lookahead_edit.targets.recorded import RecordedTarget
+from lookahead_edit.tokenizer import ByteTokenizer, HfTokenizer, TextDecoder
+from lookahead_edit.types import IntArray
+
+
+@pytest.mark.parametrize("text", ["    a = 1\n    b = 2\n", " x\n", "  "])
+@pytest.mark.parametrize("enabled", [True, False])
+def test_an_edit_keeps_the_indentation_of_its_first_line(text: str, enabled: bool) -> None:
+    """SentencePiece's decoders drop a blank in front of the first token, and an answer begins with its indentation."""
+    tokenizer = HfTokenizer(sentencepiece_tokenizer())
+    opening = len(tokenizer.encode("```\n"))
+    answer = tokenizer.encode(f"```\n{text.rstrip(chr(10))}\n```\n")[opening:]
+    editor = Editor(RecordedTarget(lambda prompt: answer, end_token_id=2), tokenizer)
+    request = EditRequest(text, instruction="Leave it.", speculation=SpeculationConfig(enabled=enabled))
+    assert editor.edit(request).text == text
+
+
+def test_a_prompt_that_ends_inside_a_character_or_in_a_marker_adds_nothing() -> None:
+    tokenizer = ByteTokenizer()
+    for last_token in (0xC3, 257, ord("x"), None):
+        decoder = TextDecoder(tokenizer.decode, last_token)
+        texts = [decoder.push(token) for token in "é x".encode()]
+        assert "".join(texts) + decoder.finish() == "é x"
+    assert TextDecoder(tokenizer.decode, ord("x")).finish() == ""
+    assert np.array_equal(tokenizer.encode("é"), [0xC3, 0xA9])
+
+
+def test_endless_broken_text_is_given_out_and_not_decoded_over_and_over() -> None:
+    num_decoded = 0
+
+    def decode(tokens: IntArray) -> str:
+        nonlocal num_decoded
+        num_decoded += len(tokens)
+        return ByteTokenizer().decode(tokens)
+
+    decoder = TextDecoder(decode)
+    pieces = [decoder.push(0x80) for _ in range(1000)]
+    assert "".join(pieces) + decoder.finish() == "\ufffd" * 1000
+    assert num_decoded < 1000 * 3 * 64
