@@ -10,7 +10,7 @@ demo: $(READY)  ## edits a sample file with the default model, with and without 
 		--instruction "Set MAX_ORDER_UNITS to 250."
 
 test: $(READY)  ## the whole suite; then the kernels once more as plain Python
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest tests/test_kernels.py tests/test_suffix_index.py
 
 lint: $(READY)

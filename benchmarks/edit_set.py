@@ -1,100 +1,51 @@
-"""The edits that are measured: sample files written for this, an instruction each, and the one right answer.
-
-An edit states what it replaces in its file, so the expected text is worked out from the file rather than kept beside
-it. Knows no model.
-"""
+"""The edits that are measured, over sample files written for this."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
-SAMPLES = Path(__file__).resolve().parent / "samples"
-
-
-@dataclass(frozen=True)
-class Change:
-    """`old` stands `count` times in the file, and each becomes `new`."""
-
-    old: str
-    new: str
-    count: int = 1
-
-
-@dataclass(frozen=True)
-class BenchEdit:
-    """One edit of a whole sample file."""
-
-    name: str
-    kind: str
-    path: str  # in the samples folder
-    instruction: str
-    changes: tuple[Change, ...]
-
-    @property
-    def before(self) -> str:
-        return (SAMPLES / self.path).read_text(encoding="utf-8")
-
-    @property
-    def expected(self) -> str:
-        """The right answer. Raises ValueError where a change doesn't stand in the file as often as it says."""
-        text = self.before
-        for change in self.changes:
-            found = text.count(change.old)
-            if found != change.count:
-                raise ValueError(
-                    f"{self.name}: expected {change.count} times {change.old!r} in {self.path}, got {found}"
-                )
-            text = text.replace(change.old, change.new)
-        return text
-
-
-def _edit(
-    name: str, kind: str, path: str, instruction: str, *changes: tuple[str, str] | tuple[str, str, int]
-) -> BenchEdit:
-    return BenchEdit(name, kind, path, instruction, tuple(Change(*change) for change in changes))
-
+from benchmarks.bench_edit import BenchEdit, edit
+from benchmarks.signature_edits import SIGNATURE_EDITS
 
 EDITS: tuple[BenchEdit, ...] = (
-    _edit(
+    edit(
         "orders-rename-class",
         "rename",
         "orders.py",
         "Rename OrderLine to Position.",
         ("OrderLine", "Position", 3),
     ),
-    _edit("orders-number", "change number", "orders.py", "Change SHIPPING_COST to 6.5.", ("COST = 4.5", "COST = 6.5")),
-    _edit(
+    edit("orders-number", "change number", "orders.py", "Change SHIPPING_COST to 6.5.", ("COST = 4.5", "COST = 6.5")),
+    edit(
         "orders-docstring",
         "docstring",
         "orders.py",
         'Add the docstring "Print one line for each article." to print_order.',
         ("-> None:\n    for line", '-> None:\n    """Print one line for each article."""\n    for line'),
     ),
-    _edit(
+    edit(
         "orders-remove-method",
         "remove method",
         "orders.py",
         "Remove the method clear.",
         ("\n    def clear(self) -> None:\n        self.lines = []\n", ""),
     ),
-    _edit(
+    edit(
         "orders-quotes",
         "change string",
         "orders.py",
         'Change the string "shipping" to "delivery".',
         ('"shipping"', '"delivery"'),
     ),
-    _edit(
+    edit(
         "words-rename-function",
         "rename",
         "word_counts.py",
         "Rename the function read_words to load_words.",
         ("read_words", "load_words", 4),
     ),
-    _edit("words-number", "change number", "word_counts.py", "Set MAX_WORDS to 50.", ("WORDS = 20", "WORDS = 50")),
-    _edit(
+    edit("words-number", "change number", "word_counts.py", "Set MAX_WORDS to 50.", ("WORDS = 20", "WORDS = 50")),
+    edit(
         "words-add-line",
         "add line",
         "word_counts.py",
@@ -104,28 +55,28 @@ EDITS: tuple[BenchEdit, ...] = (
             "    words = read_words(path)\n    words.sort()\n    return Counter",
         ),
     ),
-    _edit(
+    edit(
         "words-remove-line",
         "remove line",
         "word_counts.py",
         'Remove the line `print("done")`.',
         ('    print("done")\n', ""),
     ),
-    _edit(
+    edit(
         "words-import",
         "add import",
         "word_counts.py",
         "Add `import sys` below the line `import re`.",
         ("import re\n", "import re\nimport sys\n"),
     ),
-    _edit(
+    edit(
         "words-parameter",
         "parameter",
         "word_counts.py",
         'Add the parameter `encoding="utf-8"` to read_words.',
         ("def read_words(path):", 'def read_words(path, encoding="utf-8"):'),
     ),
-    _edit(
+    edit(
         "mailbox-wrap",
         "wrap",
         "mailbox.py",
@@ -135,21 +86,21 @@ EDITS: tuple[BenchEdit, ...] = (
             "        if self.messages:\n            sender, text = self.messages.pop(0)\n            return f",
         ),
     ),
-    _edit(
+    edit(
         "mailbox-default",
         "parameter",
         "mailbox.py",
         "Change the default of limit in __init__ to 250.",
         ("limit=100", "limit=250"),
     ),
-    _edit(
+    edit(
         "mailbox-remove-method",
         "remove method",
         "mailbox.py",
         "Remove the method age.",
         ("    def age(self):\n        return time.time() - self.opened\n\n", ""),
     ),
-    _edit(
+    edit(
         "mailbox-docstring",
         "docstring",
         "mailbox.py",
@@ -159,15 +110,15 @@ EDITS: tuple[BenchEdit, ...] = (
             '    def search(self, word):\n        """Find messages that contain a word."""\n',
         ),
     ),
-    _edit(
+    edit(
         "mailbox-rename",
         "rename",
         "mailbox.py",
         "Rename the method deliver to receive.",
         ("def deliver", "def receive"),
     ),
-    _edit("retry-number", "change number", "retry.py", "Change ATTEMPTS from 3 to 5.", ("= 3\n", "= 5\n")),
-    _edit(
+    edit("retry-number", "change number", "retry.py", "Change ATTEMPTS from 3 to 5.", ("= 3\n", "= 5\n")),
+    edit(
         "retry-with",
         "wrap",
         "retry.py",
@@ -177,145 +128,143 @@ EDITS: tuple[BenchEdit, ...] = (
             "    if attempt > 0:\n        base = 2**attempt\n        return base",
         ),
     ),
-    _edit(
+    edit(
         "retry-print",
         "add line",
         "retry.py",
         'Add the line `print("fetching", url)` at the start of fetch_with_retry.',
         ("| None:\n    for attempt", '| None:\n    print("fetching", url)\n    for attempt'),
     ),
-    _edit("cart-number", "change number", "cart.js", "Change TAX_RATE to 0.21.", ("0.19", "0.21")),
-    _edit("cart-string", "change string", "cart.js", 'Change CURRENCY to "USD".', ('"EUR"', '"USD"')),
-    _edit(
+    edit("cart-number", "change number", "cart.js", "Change TAX_RATE to 0.21.", ("0.19", "0.21")),
+    edit("cart-string", "change string", "cart.js", 'Change CURRENCY to "USD".', ('"EUR"', '"USD"')),
+    edit(
         "cart-rename",
         "rename",
         "cart.js",
         "Rename formatPrice to showPrice.",
         ("formatPrice", "showPrice", 3),
     ),
-    _edit(
+    edit(
         "cart-insert",
         "add line",
         "cart.js",
         "After the line `this.coupon = null;` add `this.created = Date.now();`.",
         ("    this.coupon = null;\n", "    this.coupon = null;\n    this.created = Date.now();\n"),
     ),
-    _edit(
+    edit(
         "events-number",
         "change number",
         "events.ts",
         "Set DEFAULT_SEATS to 120.",
         ("SEATS = 40", "SEATS = 120"),
     ),
-    _edit(
+    edit(
         "events-string",
         "change string",
         "events.ts",
         'Replace "no seats left" by "the event is full".',
         ("no seats left", "the event is full"),
     ),
-    _edit("settings-set", "set a key", "settings.json", "Set port to 9090.", ('"port": 8080', '"port": 9090')),
-    _edit("settings-flag", "set a key", "settings.json", "Change debug to true.", ('"debug": false', '"debug": true')),
-    _edit(
+    edit("settings-set", "set a key", "settings.json", "Set port to 9090.", ('"port": 8080', '"port": 9090')),
+    edit("settings-flag", "set a key", "settings.json", "Change debug to true.", ('"debug": false', '"debug": true')),
+    edit(
         "settings-rename",
         "rename a key",
         "settings.json",
         "Rename keep_days to retention_days.",
         ("keep_days", "retention_days"),
     ),
-    _edit(
+    edit(
         "settings-remove", "remove a key", "settings.json", "Remove the key language.", ('    "language": "en",\n', "")
     ),
-    _edit("compose-set", "set a key", "compose.yaml", "Set WORKERS to 12.", ("WORKERS: 4", "WORKERS: 12")),
-    _edit(
-        "compose-remove", "remove a key", "compose.yaml", "Remove CACHE_SECONDS.", ("      CACHE_SECONDS: 300\n", "")
-    ),
-    _edit(
+    edit("compose-set", "set a key", "compose.yaml", "Set WORKERS to 12.", ("WORKERS: 4", "WORKERS: 12")),
+    edit("compose-remove", "remove a key", "compose.yaml", "Remove CACHE_SECONDS.", ("      CACHE_SECONDS: 300\n", "")),
+    edit(
         "compose-add",
         "add a key",
         "compose.yaml",
         "After the line `QUEUE_SIZE: 50` add `RETRIES: 3`.",
         ("      QUEUE_SIZE: 50\n", "      QUEUE_SIZE: 50\n      RETRIES: 3\n"),
     ),
-    _edit("project-set", "set a key", "project.toml", 'Change version to "1.0.0".', ('"0.9.2"', '"1.0.0"')),
-    _edit(
+    edit("project-set", "set a key", "project.toml", 'Change version to "1.0.0".', ('"0.9.2"', '"1.0.0"')),
+    edit(
         "project-rename",
         "rename a key",
         "project.toml",
         "Rename the key fail_under to minimum.",
         ("fail_under", "minimum"),
     ),
-    _edit("project-remove", "remove a key", "project.toml", "Remove the key sign_tags.", ("sign_tags = true\n", "")),
-    _edit("server-set", "set a key", "server.ini", "Change level to debug.", ("level=warning", "level=debug")),
-    _edit("server-remove", "remove a key", "server.ini", "Delete keepalive.", ("keepalive=5\n", "")),
-    _edit("theme-set", "set a key", "theme.css", "Set width to 480px in .card.", ("width: 320px", "width: 480px")),
-    _edit(
+    edit("project-remove", "remove a key", "project.toml", "Remove the key sign_tags.", ("sign_tags = true\n", "")),
+    edit("server-set", "set a key", "server.ini", "Change level to debug.", ("level=warning", "level=debug")),
+    edit("server-remove", "remove a key", "server.ini", "Delete keepalive.", ("keepalive=5\n", "")),
+    edit("theme-set", "set a key", "theme.css", "Set width to 480px in .card.", ("width: 320px", "width: 480px")),
+    edit(
         "theme-add",
         "add a key",
         "theme.css",
         "Add margin with the value 8px at the end of .card.",
         ("  padding: 8px;\n", "  padding: 8px;\n  margin: 8px;\n"),
     ),
-    _edit("queue-number", "change number", "queue.c", "Change CAPACITY to 256.", ("CAPACITY 64", "CAPACITY 256")),
-    _edit(
+    edit("queue-number", "change number", "queue.c", "Change CAPACITY to 256.", ("CAPACITY 64", "CAPACITY 256")),
+    edit(
         "queue-comment",
         "comment",
         "queue.c",
         "Add the comment `// take the oldest item` above the line `*item = queue->items[queue->head];`.",
         ("    *item = queue->items", "    // take the oldest item\n    *item = queue->items"),
     ),
-    _edit("backup-set", "set a key", "backup.sh", "Set KEEP_DAYS to 30.", ("KEEP_DAYS=14", "KEEP_DAYS=30")),
-    _edit(
+    edit("backup-set", "set a key", "backup.sh", "Set KEEP_DAYS to 30.", ("KEEP_DAYS=14", "KEEP_DAYS=30")),
+    edit(
         "backup-add",
         "add line",
         "backup.sh",
         'Append the line `echo "done"`.',
         ('log "backup finished"\n', 'log "backup finished"\necho "done"\n'),
     ),
-    _edit("handbook-word", "change text", "handbook.md", "Replace 400 pages by 300 pages.", ("400 pages", "300 pages")),
-    _edit(
+    edit("handbook-word", "change text", "handbook.md", "Replace 400 pages by 300 pages.", ("400 pages", "300 pages")),
+    edit(
         "orders-rename-method",
         "rename",
         "orders.py",
         "Rename the function print_order to show_order.",
         ("print_order", "show_order"),
     ),
-    _edit(
+    edit(
         "words-docstring",
         "docstring",
         "word_counts.py",
         'Add the docstring "The mean number of letters." to average_length.',
         ("def average_length(path):\n", 'def average_length(path):\n    """The mean number of letters."""\n'),
     ),
-    _edit(
+    edit(
         "words-string",
         "change string",
         "word_counts.py",
         'Replace "book.txt" by "novel.txt".',
         ('"book.txt"', '"novel.txt"'),
     ),
-    _edit(
+    edit(
         "mailbox-rename-class",
         "rename",
         "mailbox.py",
         "Rename the class Mailbox to Postbox.",
         ("class Mailbox", "class Postbox"),
     ),
-    _edit(
+    edit(
         "mailbox-string",
         "change string",
         "mailbox.py",
         'Change the string "mailbox of %s is full" to "no room for %s".',
         ("mailbox of %s is full", "no room for %s"),
     ),
-    _edit(
+    edit(
         "retry-timeout",
         "change number",
         "retry.py",
         "Change TIMEOUT_SECONDS from 10 to 45.",
         ("TIMEOUT_SECONDS = 10", "TIMEOUT_SECONDS = 45"),
     ),
-    _edit(
+    edit(
         "retry-docstring",
         "docstring",
         "retry.py",
@@ -325,66 +274,67 @@ EDITS: tuple[BenchEdit, ...] = (
             'def wait_before(attempt: int) -> float:\n    """Seconds to wait, a little at random."""\n',
         ),
     ),
-    _edit(
+    edit(
         "cart-message",
         "change string",
         "cart.js",
         'Replace "Cart of" by "Basket of".',
         ('"Cart of"', '"Basket of"'),
     ),
-    _edit(
+    edit(
         "events-rename",
         "rename",
         "events.ts",
         "Rename the function describe to summarize.",
         ("function describe", "function summarize"),
     ),
-    _edit(
+    edit(
         "settings-name",
         "set a key",
         "settings.json",
         'Change name to "garden-station".',
         ("weather-station", "garden-station"),
     ),
-    _edit(
+    edit(
         "settings-brightness",
         "set a key",
         "settings.json",
         "Set brightness to 95.",
         ('"brightness": 70', '"brightness": 95'),
     ),
-    _edit(
+    edit(
         "project-text",
         "change string",
         "project.toml",
         'Change the description to "Tides for sailors".',
         ("Tides and currents for small boats", "Tides for sailors"),
     ),
-    _edit("theme-color", "set a key", "theme.css", "Set color to black in .footer.", ("color: #333", "color: black")),
-    _edit("theme-size", "set a key", "theme.css", "Change font-size to 18px in .card-title.", ("14px", "18px")),
-    _edit(
+    edit("theme-color", "set a key", "theme.css", "Set color to black in .footer.", ("color: #333", "color: black")),
+    edit("theme-size", "set a key", "theme.css", "Change font-size to 18px in .card-title.", ("14px", "18px")),
+    edit(
         "backup-message",
         "change string",
         "backup.sh",
         'Replace "backup started" by "backup begins".',
         ("backup started", "backup begins"),
     ),
-    _edit(
+    edit(
         "handbook-title",
         "change text",
         "handbook.md",
         "Rename the heading After the meeting to Afterwards.",
         ("## After the meeting", "## Afterwards"),
     ),
-    _edit("handbook-day", "change text", "handbook.md", "Replace Tuesday by Thursday.", ("Tuesday", "Thursday")),
+    edit("handbook-day", "change text", "handbook.md", "Replace Tuesday by Thursday.", ("Tuesday", "Thursday")),
+    *SIGNATURE_EDITS,
 )
 
 
 def chosen_edits(names: Sequence[str] = ()) -> list[BenchEdit]:
     """Those whose name contains one of `names`, all without any. Raises ValueError where nothing matches a name."""
     for name in names:
-        if not any(name in edit.name for edit in EDITS):
+        if not any(name in known.name for known in EDITS):
             raise ValueError(
-                f"expected part of an edit's name, got {name!r}; known: {', '.join(e.name for e in EDITS)}"
+                f"expected part of an edit's name, got {name!r}; known: {', '.join(known.name for known in EDITS)}"
             )
-    return [edit for edit in EDITS if not names or any(name in edit.name for name in names)]
+    return [known for known in EDITS if not names or any(name in known.name for name in names)]

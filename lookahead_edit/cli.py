@@ -158,7 +158,7 @@ def serve(
     dtype: DtypeOption = None,
     device: Device = None,
 ) -> None:
-    """Serves edits and OpenAI-compatible completions over HTTP."""
+    """Serves edits over HTTP: POST /v1/edits, plain and streamed; /health, /v1/models and /metrics beside it."""
     config = ServerConfig(
         host=host,
         port=port,
