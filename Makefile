@@ -6,8 +6,8 @@ READY := .venv/.ready
 .PHONY: demo test lint format clean
 
 demo: $(READY)  ## edits a sample file with the default model, with and without speculation
-	$(BIN)/lookahead-edit edit corpora/samples/inventory.py --diff --compare \
-		--instruction "Set MAX_ORDER_UNITS to 250."
+	$(BIN)/lookahead-edit edit benchmarks/samples/word_counts.py --diff --compare \
+		--instruction "Rename the function read_words to load_words."
 
 test: $(READY)  ## the whole suite; then the kernels once more as plain Python
 	$(BIN)/python -m pytest -n 2 --dist loadfile

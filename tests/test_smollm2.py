@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -120,8 +121,9 @@ def test_sampled_text_with_one_seed_is_the_same_on_and_off(default_model: tuple[
 
 def test_an_edit_in_one_call(default_model: tuple[Any, Any]) -> None:
     model, tokenizer = default_model
-    result = lookahead_edit.edit(model, tokenizer, SOURCE, "Rename tax_rate to vat.", path="shop.py")
-    assert result.text == SOURCE.replace("tax_rate", "vat")
+    text = (Path(__file__).parent.parent / "benchmarks/samples/settings.json").read_text()
+    result = lookahead_edit.edit(model, tokenizer, text, "Set port to 9090.", path="settings.json")
+    assert result.text == text.replace('"port": 8080', '"port": 9090')
     assert result.finish_reason == "stop"
-    assert result.diff().startswith("diff --git a/shop.py b/shop.py\n")
+    assert result.diff().startswith("diff --git a/settings.json b/settings.json\n")
     assert result.metrics.num_accepted_by_source["file"] > 20
