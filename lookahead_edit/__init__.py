@@ -2,8 +2,9 @@
 
 Example::
 
-    from lookahead_edit import LookaheadEdit, edit
+    from lookahead_edit import LookaheadEdit, edit, load_model
 
+    model, tokenizer = load_model()                                  # or any model of transformers
     model.generate(**inputs, custom_generate=LookaheadEdit())       # same tokens, fewer forward passes
     result = edit(model, tokenizer, text, "Rename total to price.")  # a whole edit, with diff and figures
 
@@ -43,6 +44,7 @@ __all__ = [
     "TargetConfig",
     "UnsupportedModel",
     "edit",
+    "load_model",
 ]
 
 
@@ -70,9 +72,28 @@ def edit(model: Any, tokenizer: Any, text: str, instruction: str, **options: Any
     return editor_of(model, tokenizer).edit(EditRequest(text=text, instruction=instruction, **options))
 
 
+def load_model(name: str | None = None, **options: Any) -> tuple[Any, Any]:
+    """A model of transformers and its tokenizer: the default one, a directory, a GGUF file or a hub id.
+
+    Args:
+        name: None is the default model, converted on first use.
+        **options: `dtype` and `device`, as in `lookahead_edit.targets.loading.load_model`.
+
+    Raises:
+        ModelUnavailable: unknown name, no network, missing or broken files.
+    """
+    from lookahead_edit.targets.loading import load_model
+
+    return load_model(name, **options)
+
+
 def __getattr__(name: str) -> Any:
     if name == "LookaheadEdit":
         from lookahead_edit.hook import LookaheadEdit
 
         return LookaheadEdit
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -152,7 +152,7 @@ def _truncated(editor: Editor, result: EditResult) -> str:
     max_context_tokens = editor.target.max_context_tokens
     if metrics.num_prompt_tokens + metrics.num_emitted_tokens >= max_context_tokens:
         return f"{cut}: the model's context of {max_context_tokens} tokens is full; edit a --range instead"
-    return f"{cut}: raise --max-tokens, to {2 * metrics.num_emitted_tokens} say"
+    return f"{cut}: leave out --max-tokens, or raise it, to {2 * metrics.num_emitted_tokens} at least"
 
 
 def _json_of_edit(editor: Editor, result: EditResult, plain: EditResult | None) -> str:

@@ -55,6 +55,7 @@ PUBLIC_NAMES = [
     "TargetConfig",
     "UnsupportedModel",
     "edit",
+    "load_model",
 ]
 
 
