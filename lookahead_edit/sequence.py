@@ -20,6 +20,7 @@ from lookahead_edit.types import (
     Row,
     Source,
     StopRule,
+    num_agreeing,
 )
 
 FinishReason = Literal["stop", "length", "cancelled"]
@@ -170,8 +171,6 @@ class Sequence:
         if self.finish_reason is None and self.num_remaining_tokens == 0:
             self.finish_reason = "length"
         committed = self._buffer[start : self._length].copy()
-        num_compared = min(len(draft), len(committed))
-        differs = np.flatnonzero(draft.tokens[:num_compared] != committed[:num_compared])
-        num_accepted_tokens = int(differs[0]) if len(differs) else num_compared
+        num_accepted_tokens = num_agreeing(draft.tokens, committed)
         self.drafter.commit(committed, draft, num_accepted_tokens)
         return Round(tokens=committed, draft=draft, num_accepted_tokens=num_accepted_tokens)

@@ -127,6 +127,18 @@ class SourceKind(IntEnum):
         return self.name.lower()
 
 
+def num_agreeing(draft_tokens: IntArray, chosen_tokens: IntArray) -> int:
+    """Length of the common prefix: how many drafted tokens are accepted.
+
+    Example:
+        >>> num_agreeing(np.array([5, 6, 7], np.int32), np.array([5, 6, 9, 4], np.int32))
+        2
+    """
+    length = min(len(draft_tokens), len(chosen_tokens))
+    differs = np.flatnonzero(draft_tokens[:length] != chosen_tokens[:length])
+    return int(differs[0]) if len(differs) else length
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """A named token text that drafts may be copied from.

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from lookahead_edit.config import SamplingConfig
-from lookahead_edit.types import IntArray, InvalidInput, Row
+from lookahead_edit.types import IntArray, InvalidInput, Row, num_agreeing
 
 SAMPLE_STREAM, ACCEPT_STREAM, RESIDUAL_STREAM = 0, 1, 2
 NUCLEUS_CANDIDATES = (64, 1024)  # top-p looks at so many first: 0.1 and 0.6 ms of 49k logits, sorting all takes 8
@@ -53,18 +53,6 @@ def _mix(value: int) -> int:
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
     return value ^ (value >> 31)
-
-
-def num_agreeing(draft_tokens: IntArray, chosen_tokens: IntArray) -> int:
-    """Length of the common prefix.
-
-    Example:
-        >>> num_agreeing(np.array([5, 6, 7], np.int32), np.array([5, 6, 9, 4], np.int32))
-        2
-    """
-    length = min(len(draft_tokens), len(chosen_tokens))
-    differs = np.flatnonzero(draft_tokens[:length] != chosen_tokens[:length])
-    return int(differs[0]) if len(differs) else length
 
 
 def greedy_tokens(logits: Tensor, draft_tokens: IntArray) -> IntArray:

@@ -11,7 +11,7 @@ import torch
 import transformers as hf
 
 from lookahead_edit.config import SamplingConfig
-from lookahead_edit.types import Draft, InvalidInput, Row
+from lookahead_edit.types import Draft, InvalidInput, Row, num_agreeing
 from lookahead_edit.verify import (
     ACCEPT_STREAM,
     RESIDUAL_STREAM,
@@ -19,7 +19,6 @@ from lookahead_edit.verify import (
     OrderedSampler,
     greedy_tokens,
     make_sampler,
-    num_agreeing,
     penalise,
     pick,
     uniform,

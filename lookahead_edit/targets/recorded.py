@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from lookahead_edit.types import IntArray, Row, Verified
+from lookahead_edit.types import IntArray, Row, Verified, num_agreeing
 
 
 class RecordedTarget:
@@ -59,6 +59,4 @@ class RecordedTarget:
         truth = np.full(num_draft_tokens + 1, self._end_token_id, dtype=np.int32)
         logged = self._outputs[row.key][start : start + num_draft_tokens + 1]
         truth[: len(logged)] = logged
-        differs = np.flatnonzero(truth[:num_draft_tokens] != row.draft.tokens)
-        num_accepted_tokens = int(differs[0]) if len(differs) else num_draft_tokens
-        return truth[: num_accepted_tokens + 1]
+        return truth[: num_agreeing(row.draft.tokens, truth) + 1]
