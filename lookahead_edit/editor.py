@@ -24,6 +24,7 @@ from lookahead_edit.text_plain import PlainStream
 from lookahead_edit.text_region import Region
 from lookahead_edit.tokenizer import TextDecoder
 from lookahead_edit.types import (
+    ContextFile,
     ContextLengthExceeded,
     IntArray,
     InvalidInput,
@@ -36,14 +37,6 @@ from lookahead_edit.types import (
 )
 
 FinishReason = Literal["stop", "length"]
-
-
-@dataclass(frozen=True, slots=True)
-class ContextFile:
-    """Another file of the workspace: drafts may be copied from it, it never enters the prompt."""
-
-    path: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,6 +154,14 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextFile:
+    """Another file of the workspace: drafts may be copied from it, it never enters the prompt."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """Guessed next tokens; empty with a `reason` where nothing was guessed.
 

@@ -20,10 +20,10 @@ ROOT = Path(lookahead_edit.__file__).parent
 LAYERS = (
     r"types",
     r"config|kernels.*",
-    r"suffix_index|verify|metrics|tokenizer|text_\w+|edit_text",
+    r"suffix_index|verify|metrics|tokenizer|text_\w+|edit_text|traces",
     r"drafters.*|policy|sequence|speculation",
     r"engine",
-    r"targets.*|hook|editor|replay|audit\w*|vllm_plugin",
+    r"targets.*|hook|editor|replay\w*|audit\w*|vllm_plugin",
     r"server.*",
     r"cli\w*",
     r"__init__",

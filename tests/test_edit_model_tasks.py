@@ -11,7 +11,7 @@ import pytest
 
 from corpora.edit_model import pieces
 from corpora.edit_model.config_edits import config_task
-from corpora.edit_model.examples import CHANGED_WEIGHT, encode_task
+from corpora.edit_model.examples import encode_task
 from corpora.edit_model.hunks import Hunk, lazy_snippet, line_hunks, region_of
 from corpora.edit_model.kinds import KIND_WEIGHTS, KINDS, PYTHON_ONLY, apply_kind
 from corpora.edit_model.multi import shifted_line
@@ -228,18 +228,20 @@ def test_prompts_have_the_fixed_form() -> None:
     assert fence_for("text\n```js\nx\n```\n") == "````"
 
 
-def test_changed_tokens_weigh_more_than_copied_ones() -> None:
+def test_a_trimmed_example_keeps_the_change_and_loses_a_part_of_the_unchanged_tail() -> None:
     class Characters:
         def encode(self, text: str) -> list[int]:
             return [ord(character) for character in text]
 
-    before = "alpha\nbeta\ngamma\n"
-    task = Task(
-        "edit", "rename", "text", "", before, before.replace("beta", "XY"), "prompt", "alpha\nXY\ngamma\n```", ""
-    )
-    example = encode_task(task, Characters())
-    heavy = {
-        chr(token) for token, weight in zip(example.answer, example.weights, strict=True) if weight == CHANGED_WEIGHT
-    }
-    assert {"X", "Y"} <= heavy
-    assert not heavy & set("alph")
+    before = "alpha\nbeta\n" + "gamma\n" * 20
+    answer = "alpha\nXY\n" + "gamma\n" * 20 + "`."  # fence and end of turn are two tokens
+    task = Task("edit", "rename", "text", "", before, "", "prompt", answer, "")
+    assert encode_task(task, Characters()).answer == [ord(character) for character in answer]
+    lengths = set()
+    for seed in range(30):
+        example = encode_task(task, Characters(), random.Random(seed))
+        text = "".join(map(chr, example.answer))
+        assert answer.startswith(text)
+        assert text.startswith("alpha\nXY\n")
+        lengths.add(len(text))
+    assert min(lengths) < 60 < max(lengths) == len(answer)

@@ -14,10 +14,10 @@ from tiny_tokenizers import byte_level_tokenizer
 
 import lookahead_edit
 from lookahead_edit.config import EditConfig, SamplingConfig, SpeculationConfig, TargetConfig
-from lookahead_edit.editor import ContextFile, Editor, EditRequest, EditResult, GenerateRequest, Progress
+from lookahead_edit.editor import Editor, EditRequest, EditResult, GenerateRequest, Progress
 from lookahead_edit.targets.hf import HfTarget
 from lookahead_edit.tokenizer import HfTokenizer
-from lookahead_edit.types import ContextLengthExceeded, RequestCancelled
+from lookahead_edit.types import ContextFile, ContextLengthExceeded, RequestCancelled
 
 START = 256  # of a turn
 

@@ -11,9 +11,17 @@ from logged_editor import BYTES, FILE, logged_editor, target_of
 from tiny_tokenizers import STRIPPING, byte_level_tokenizer
 
 from lookahead_edit.config import EditConfig, SpeculationConfig
-from lookahead_edit.editor import ContextFile, Editor, EditRequest, GenerateRequest
+from lookahead_edit.editor import Editor, EditRequest, GenerateRequest
 from lookahead_edit.tokenizer import HfTokenizer
-from lookahead_edit.types import ContextLengthExceeded, IntArray, InvalidInput, Source, SourceKind, Tokenizer
+from lookahead_edit.types import (
+    ContextFile,
+    ContextLengthExceeded,
+    IntArray,
+    InvalidInput,
+    Source,
+    SourceKind,
+    Tokenizer,
+)
 
 START = 256  # of a turn
 

@@ -46,6 +46,7 @@ class TaskMix:
     line_limits: tuple[tuple[int, float], ...] = ((12, 30.0), (20, 34.0), (32, 24.0), (48, 10.0), (80, 2.0))
     context_lines: tuple[int, ...] = (20,)  # lines around a range, before and after
     made_up_share: float = 0.0  # of pieces that are made up
+    num_edits: tuple[int, ...] = (2, 2, 2, 3)  # of a task of several edits, each as likely
 
 
 # What an edit is shows in a short file as well, at half the compute; the evaluation and a run's end take the full mix.
@@ -55,7 +56,15 @@ SHORT_MIX = TaskMix(
     context_lines=(2, 5, 10, 20),
     made_up_share=0.4,
 )
-MIXES = {"full": TaskMix(), "short": SHORT_MIX}
+# Where to edit is asked several times in one file, at the price of one.
+PLACES_MIX = TaskMix(
+    families={"edit": 50.0, "multi": 25.0, "range": 7.0, "merge": 6.0, "quote": 12.0},
+    line_limits=((12, 22.0), (20, 30.0), (32, 28.0), (48, 16.0), (80, 4.0)),
+    context_lines=(2, 5, 10, 20),
+    made_up_share=0.3,
+    num_edits=(2, 2, 3, 4, 5),
+)
+MIXES = {"full": TaskMix(), "short": SHORT_MIX, "places": PLACES_MIX}
 
 
 def draw_kind(rng: random.Random, names: tuple[str, ...]) -> str:

@@ -10,7 +10,7 @@ from corpora.edit_model.hunks import Hunk, line_hunks, touched_lines
 from corpora.edit_model.kinds import KINDS, PYTHON_ONLY, TaskMix, apply_kind, draw_edit, draw_kind
 from corpora.edit_model.pieces import Piece
 
-TRIES = 12
+TRIES_PER_EDIT = 6
 
 
 def shifted_line(line: int, hunks: list[Hunk]) -> int:
@@ -38,15 +38,15 @@ def _join(rng: random.Random, instructions: list[str]) -> str:
 
 
 def draw_edits(rng: random.Random, split: str, mix: TaskMix) -> tuple[str, Piece, Edit] | None:
-    """Two or three edits of one piece as one, or None if the piece took no second one.
+    """Several edits of one piece as one, or None if the piece took no second one.
 
     The edits touch lines that are not neighbours, and no edit speaks of a word that another brought in or took away.
     """
     _, piece, edit = draw_edit(rng, split, mix)
     names = tuple(name for name in KINDS if piece.language == "python" or name not in PYTHON_ONLY)
     instructions, text, touched = [edit.instruction], edit.after, touched_lines(piece.text, edit.after)
-    wanted = rng.choice((2, 2, 2, 3))
-    for _ in range(TRIES):
+    wanted = rng.choice(mix.num_edits)
+    for _ in range(TRIES_PER_EDIT * wanted):
         if len(instructions) == wanted:
             break
         following = apply_kind(rng, draw_kind(rng, names), Piece(piece.language, text, piece.package))

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJso
 
 from lookahead_edit.config import SamplingConfig, SpeculationConfig
 from lookahead_edit.drafters import DRAFTERS
-from lookahead_edit.editor import ContextFile, Editor, EditRequest
+from lookahead_edit.editor import Editor, EditRequest
 from lookahead_edit.server.errors import HttpError
 from lookahead_edit.server.validation import (
     Fields,
@@ -23,7 +23,7 @@ from lookahead_edit.server.validation import (
     whole,
 )
 from lookahead_edit.text_lines import PositionEncoding, range_to_offsets
-from lookahead_edit.types import InvalidInput
+from lookahead_edit.types import ContextFile, InvalidInput
 
 MAX_STOP_STRINGS = 16
 
