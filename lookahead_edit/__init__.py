@@ -66,9 +66,14 @@ def edit(model: Any, tokenizer: Any, text: str, instruction: str, **options: Any
     Raises:
         InvalidInput, ContextLengthExceeded, UnsupportedModel.
     """
+    from dataclasses import fields
+
     from lookahead_edit.editor import EditRequest
     from lookahead_edit.targets.loading import editor_of
 
+    known = [field.name for field in fields(EditRequest) if field.name not in ("text", "instruction")]
+    for name in sorted(options.keys() - set(known)):
+        raise TypeError(f"edit() got an unexpected keyword argument {name!r}, expected one of {', '.join(known)}")
     return editor_of(model, tokenizer).edit(EditRequest(text=text, instruction=instruction, **options))
 
 

@@ -1,4 +1,4 @@
-"""The command line: `lookahead-edit edit`, `generate` and `serve`.
+"""The command line: `lookahead-edit edit`, `generate`, `replay` and `serve`.
 
 What can be checked without a model is checked first; torch and transformers are imported when a model is loaded.
 Standard output carries the result and nothing else, figures and messages go to standard error. Exit status: 0 done,
@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from lookahead_edit import __version__
+from lookahead_edit.cli_corpus import corpus_app
 from lookahead_edit.cli_display import Display, figures, summary
 from lookahead_edit.cli_edit import EDIT_EXAMPLES, edit
 from lookahead_edit.cli_files import STDIN, read_text_file, write_standard_output
@@ -36,20 +37,21 @@ from lookahead_edit.cli_options import (
     open_editor,
     require_text,
 )
+from lookahead_edit.cli_replay import REPLAY_EXAMPLES, replay
 from lookahead_edit.config import ServerConfig
 from lookahead_edit.types import InvalidInput, LookaheadEditError
 
 EXIT_FAILED = 2
 EXIT_INTERRUPTED = 130
 
-GENERATE_EXAMPLES = """Examples:
-
+# Click fills paragraphs, but leaves those that begin with this character as they are.
+GENERATE_EXAMPLES = """\b
+Examples:
   lookahead-edit generate "Write a haiku about tests." --chat
-
   cat prompt.txt | lookahead-edit generate --max-tokens 200
 """
-SERVE_EXAMPLES = """Example:
-
+SERVE_EXAMPLES = """\b
+Example:
   lookahead-edit serve --model Qwen/Qwen2.5-Coder-7B-Instruct --port 8080
 """
 
@@ -62,10 +64,13 @@ app = typer.Typer(
     help="Language models rewrite files several times faster: drafts copied from the file, verified exactly.",
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    # Boxes leave no room for the text on 80 columns.
+    rich_markup_mode=None,
 )
 
 app.command(epilog=EDIT_EXAMPLES)(edit)
+app.command(epilog=REPLAY_EXAMPLES)(replay)
+app.add_typer(corpus_app)
 
 
 @app.callback(invoke_without_command=True)
@@ -83,8 +88,12 @@ def root(
 
 @app.command(epilog=GENERATE_EXAMPLES)
 def generate(
-    prompt: Annotated[str | None, typer.Argument(help="The prompt; standard input if left out or -.")] = None,
-    prompt_file: Annotated[str | None, typer.Option("--file", "-f", help="Read the prompt from a file.")] = None,
+    prompt: Annotated[
+        str | None, typer.Argument(help="The prompt; standard input if left out or -.", metavar="PROMPT")
+    ] = None,
+    prompt_file: Annotated[
+        str | None, typer.Option("--file", "-f", help="Read the prompt from a file.", metavar="FILE")
+    ] = None,
     prediction: Annotated[
         str | None, typer.Option("--prediction", help="A file much like what will be generated.", metavar="FILE")
     ] = None,
@@ -105,7 +114,9 @@ def generate(
     if prompt is not None and prompt_file is not None:
         raise InvalidInput("expected a prompt or --file, got both", param="prompt")
     if prompt is None and prompt_file is None and sys.stdin.isatty():
-        raise InvalidInput("expected a prompt, as an argument, with --file or on standard input", param="prompt")
+        raise InvalidInput(
+            "expected a prompt, as an argument, with --file or on standard input, got none", param="prompt"
+        )
     if prompt is None or prompt == STDIN:
         prompt = read_text_file(prompt_file or STDIN).text
     text = require_text(prompt, "prompt")
@@ -123,8 +134,9 @@ def generate(
     )
     editor = open_editor(model, dtype, device, display)
     editor.check(request)
-    result = follow(editor.stream_generate(request), prints_deltas=not as_json)
+    stream = editor.stream_generate(request)
     if as_json:
+        result = follow(stream)
         document: dict[str, Any] = {
             "model": editor.model_name,
             "text": result.text,
@@ -132,33 +144,43 @@ def generate(
         }
         document["metrics"] = figures(result.metrics)
         write_standard_output(json.dumps(document, allow_nan=False) + "\n")
-    elif sys.stdout.isatty() and not result.text.endswith("\n"):
-        write_standard_output("\n")
+    else:
+        try:
+            result = follow(stream, write=display.write_text)
+        except BaseException:
+            display.begin_line()  # for the line that says why
+            raise
+        display.end_text()
     display.say(summary(result.metrics))
 
 
 @app.command(epilog=SERVE_EXAMPLES)
 def serve(
     model: Model = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = SERVER.host,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = SERVER.port,
-    api_key: Annotated[str | None, typer.Option("--api-key", help="Clients must send it.")] = SERVER.api_key,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.", metavar="ADDRESS")] = SERVER.host,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.", metavar="PORT")
+    ] = SERVER.port,
+    api_key: Annotated[
+        str | None, typer.Option("--api-key", help="Clients must send it.", metavar="KEY")
+    ] = SERVER.api_key,
     cors_origin: Annotated[
-        list[str] | None, typer.Option("--cors-origin", help="A web page's origin that may call; repeatable.")
+        list[str] | None,
+        typer.Option("--cors-origin", help="A web page's origin that may call; repeatable.", metavar="ORIGIN"),
     ] = None,
     max_queued_requests: Annotated[
-        int, typer.Option("--max-queue", min=0, help="More waiting requests are refused.")
+        int, typer.Option("--max-queue", min=0, help="More waiting requests are refused.", metavar="N")
     ] = SERVER.max_queued_requests,
     max_body_bytes: Annotated[
-        int, typer.Option("--max-body", min=1, help="Largest request, in bytes.")
+        int, typer.Option("--max-body", min=1, help="Largest request, in bytes.", metavar="N")
     ] = SERVER.max_body_bytes,
     grace_seconds: Annotated[
-        float, typer.Option("--grace", min=0.0, help="Seconds that running work gets at shutdown.")
+        float, typer.Option("--grace", min=0.0, help="Time that running work gets at shutdown.", metavar="SECONDS")
     ] = SERVER.grace_seconds,
     dtype: DtypeOption = None,
     device: Device = None,
 ) -> None:
-    """Serves edits over HTTP: POST /v1/edits, plain and streamed; /health, /v1/models and /metrics beside it."""
+    """Serves edits over HTTP: POST /v1/edits, plain and streamed. /health, /v1/models and /metrics stand beside it."""
     config = ServerConfig(
         host=host,
         port=port,
@@ -169,7 +191,9 @@ def serve(
         cors_origins=tuple(cors_origin or ()),
     )
     from lookahead_edit.server.run import serve as run_server
+    from lookahead_edit.targets.loading import require_model
 
+    require_model(model)
     # The server prints lines of its own, so no live line beside them.
     display = Display(is_quiet=True)
     run_server(lambda: open_editor(model, dtype, device, display), config)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,13 +25,40 @@ MIN_RATE_SECONDS = 0.05  # before that, tokens per second say nothing
 
 
 class Display:
-    """Everything on standard error; with `is_quiet` only errors, warnings and what was asked for."""
+    """Text on standard output, messages on standard error; with `is_quiet` only errors, warnings, what was asked for.
+
+    A message begins on a line of its own wherever it meets the text, and the text is redirected byte for byte.
+    """
 
     def __init__(self, *, is_quiet: bool = False) -> None:
         self.is_quiet = is_quiet
         self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._is_line_open = False  # whether the text so far doesn't end its last line
+
+    def write_text(self, text: str) -> None:
+        """Writes a piece of the text to standard output."""
+        write_standard_output(text)
+        if text:
+            self._is_line_open = not text.endswith("\n")
+
+    def end_text(self) -> None:
+        """The text is complete: on a terminal its last line is ended, as a shell expects."""
+        if sys.stdout.isatty():
+            self.begin_line()
+
+    def begin_line(self) -> None:
+        """Ends the text's open line where a message would be read behind it; a file or a pipe gets nothing more."""
+        if not self._is_line_open:
+            return
+        self._is_line_open = False
+        if sys.stdout.isatty():
+            write_standard_output("\n")
+        elif _meet_elsewhere():
+            sys.stderr.write("\n")
+            sys.stderr.flush()
 
     def show(self, line: str) -> None:
+        self.begin_line()
         self.console.print(line, markup=False)
 
     def say(self, line: str) -> None:
@@ -37,9 +66,11 @@ class Display:
             self.show(line)
 
     def warn(self, line: str) -> None:
+        self.begin_line()
         self.console.print(Text(f"warning: {line}", style="yellow"))
 
     def fail(self, line: str) -> None:
+        self.begin_line()
         self.console.print(Text(f"error: {line}", style="bold red"))
 
     @contextmanager
@@ -50,6 +81,18 @@ class Display:
             return
         with self.console.status(label) as status:
             yield lambda metrics: _update(status, label, metrics)
+
+
+def _meet_elsewhere() -> bool:
+    """Whether redirected text and messages end up in one place: one file or pipe, or a pipe to the terminal."""
+    try:
+        output, errors = os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError):
+        return False
+    if (output.st_dev, output.st_ino) == (errors.st_dev, errors.st_ino):
+        return True
+    # Where a pipe leads can't be known: `| cat` shows the text above the figures, `| wc` doesn't.
+    return stat.S_ISFIFO(output.st_mode) and sys.stderr.isatty()
 
 
 def _update(status: Status, label: str, metrics: SpeculationMetrics) -> None:

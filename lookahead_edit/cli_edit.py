@@ -34,6 +34,7 @@ from lookahead_edit.cli_options import (
     open_editor,
     require_text,
 )
+from lookahead_edit.text_changes import unified_diff
 from lookahead_edit.text_lines import parse_line_range
 from lookahead_edit.types import InvalidInput
 
@@ -42,21 +43,25 @@ if TYPE_CHECKING:
 
 EXIT_DIFFERENT = 1
 
-EDIT_EXAMPLES = """Examples:
-
+EDIT_EXAMPLES = """\b
+Examples:
   lookahead-edit edit shop.py -i "Rename total to price." --diff
-
   lookahead-edit edit shop.py -i "Add a docstring." --range 10:24 --write
+  git show HEAD:a.py | lookahead-edit edit - -i "Remove the prints." > a.py
 
-  git show HEAD:shop.py | lookahead-edit edit - -i "Remove the print calls." > shop.py
+\b
+What --diff prints names files from the current directory, for patch -p1;
+files outside it from the root, for patch -p1 -d /
 """
 
 
 def edit(
     file: Annotated[str, typer.Argument(help="The file to edit; - for standard input.", metavar="FILE")],
-    instruction: Annotated[str | None, typer.Option("--instruction", "-i", help="What to change.")] = None,
+    instruction: Annotated[
+        str | None, typer.Option("--instruction", "-i", help="What to change.", metavar="TEXT")
+    ] = None,
     update: Annotated[
-        str | None, typer.Option("--update", help="A file with a lazy snippet to merge.", metavar="SNIPPET_FILE")
+        str | None, typer.Option("--update", help="A file with a lazy snippet to merge.", metavar="FILE")
     ] = None,
     line_range: Annotated[
         str | None, typer.Option("--range", help="Rewrite only these lines, from 1.", metavar="FIRST:LAST")
@@ -78,9 +83,15 @@ def edit(
 ) -> None:
     """Edits a file as an instruction says. Prints the edited text; the file itself only changes with --write."""
     display = Display(is_quiet=quiet)
-    source = read_text_file(file)
-    if update is None or instruction is not None:
+    if instruction is not None:
         require_text(instruction, "instruction")
+    elif update is None:
+        raise InvalidInput(
+            "expected an instruction (-i TEXT) or a snippet to merge (--update FILE), got neither",
+            param="instruction",
+            code="missing_field",
+        )
+    source = read_text_file(file)
     snippet = None if update is None else read_text_file(update).text
     region = None if line_range is None else parse_line_range(line_range, source.text)
     if write:
@@ -105,20 +116,23 @@ def edit(
     if compare:
         plainly = dataclasses.replace(speculation, enabled=False)
         plain = _run_edit(editor, dataclasses.replace(request, speculation=plainly), display, "decoding plainly")
-    document = _json_of_edit(editor, result, plain) if as_json else ""
+    document = _json_of_edit(editor, source, result, plain) if as_json else ""
     for warning in result.warnings:
         display.warn(warning)
     if result.truncated:
         write_standard_output(document)
         raise InvalidInput(_truncated(editor, result), param="max_tokens", code="truncated")
-    if write:
+    if write and result.changed:
         _write(source, result, display, is_forced=force)
     if as_json:
         write_standard_output(document)
     elif diff:
-        show_diff(result.diff())
+        show_diff(_diff(source, result))
     elif not write:
-        write_standard_output(result.text)
+        display.write_text(result.text)
+        display.end_text()
+    if not result.changed:
+        display.say(f"{source.label}: no change")
     display.say(summary(result.metrics))
     if plain is not None:
         is_identical = plain.text == result.text
@@ -133,9 +147,6 @@ def _run_edit(editor: Editor, request: EditRequest, display: Display, label: str
 
 
 def _write(source: TextFile, result: EditResult, display: Display, *, is_forced: bool) -> None:
-    if not result.changed:
-        display.say(f"{source.name}: no change")
-        return
     if result.warnings and not is_forced:
         raise InvalidInput(
             f"{source.name} was not written: the answer seems to leave code out; --force writes it all the same",
@@ -155,7 +166,11 @@ def _truncated(editor: Editor, result: EditResult) -> str:
     return f"{cut}: leave out --max-tokens, or raise it, to {2 * metrics.num_emitted_tokens} at least"
 
 
-def _json_of_edit(editor: Editor, result: EditResult, plain: EditResult | None) -> str:
+def _diff(source: TextFile, result: EditResult) -> str:
+    return unified_diff(result.before, result.text, source.diff_path)
+
+
+def _json_of_edit(editor: Editor, source: TextFile, result: EditResult, plain: EditResult | None) -> str:
     """On "length" there are no edits and no diff: half a file must not look like a success."""
     document: dict[str, Any] = {
         "model": editor.model_name,
@@ -165,7 +180,7 @@ def _json_of_edit(editor: Editor, result: EditResult, plain: EditResult | None) 
         "finish_reason": result.finish_reason,
         "truncated": result.truncated,
         "edits": None if result.truncated else result.edits(),
-        "diff": None if result.truncated else result.diff(),
+        "diff": None if result.truncated else _diff(source, result),
         "warnings": list(result.warnings),
         "metrics": figures(result.metrics),
     }

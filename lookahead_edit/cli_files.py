@@ -31,6 +31,16 @@ class TextFile:
     def path(self) -> str | None:
         return None if self.name == STDIN else self.name
 
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return _label(self.name)
+
+    @property
+    def diff_path(self) -> str | None:
+        """The path that a diff names; None for standard input. See `diff_path`."""
+        return None if self.name == STDIN else diff_path(self.name)
+
 
 def read_text_file(name: str, *, may_be_empty: bool = False) -> TextFile:
     """Reads a UTF-8 text file, or standard input for ``"-"``.
@@ -38,7 +48,7 @@ def read_text_file(name: str, *, may_be_empty: bool = False) -> TextFile:
     Raises:
         InvalidInput: missing, unreadable, a directory or device, binary, not UTF-8, or empty.
     """
-    label = "standard input" if name == STDIN else name
+    label = _label(name)
     data = sys.stdin.buffer.read() if name == STDIN else _read_bytes(name)
     if b"\0" in data:
         raise _unreadable(f"expected a text file, but {label} is binary (a NUL byte at offset {data.index(0)})")
@@ -66,6 +76,21 @@ def _read_bytes(name: str) -> bytes:
     except ValueError:  # a NUL in the name
         raise _unreadable(f"can't read {name!r}: not a file name") from None
     raise _unreadable(f"expected a file, but {name} is {kind}")
+
+
+def diff_path(name: str) -> str:
+    """The name of a file in a diff: git and patch take neither absolute names nor ``..``.
+
+    From the current directory (``patch -p1``) where the file lies inside it, else from the root (``patch -p1 -d /``).
+
+    Example: in ``/home/ann``, ``/home/ann/shop.py`` is ``"shop.py"`` and ``../bob/shop.py`` is ``"home/bob/shop.py"``.
+    """
+    directory, absolute = Path.cwd(), Path(os.path.abspath(name))
+    if not absolute.is_relative_to(directory):
+        # The working directory has no symbolic links in it, the name that was given may.
+        absolute = absolute.parent.resolve() / absolute.name
+    inside = absolute.is_relative_to(directory)
+    return absolute.relative_to(directory if inside else absolute.anchor).as_posix()
 
 
 def require_writable(file: TextFile) -> None:
@@ -149,6 +174,10 @@ def _sync_directory(directory: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _label(name: str) -> str:
+    return "standard input" if name == STDIN else name
 
 
 def _unreadable(message: str) -> InvalidInput:

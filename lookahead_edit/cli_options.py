@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from lookahead_edit.cli_display import Display
-from lookahead_edit.cli_files import write_standard_output
 from lookahead_edit.config import SamplingConfig, ServerConfig, SpeculationConfig
 from lookahead_edit.types import InvalidInput
 
@@ -36,16 +35,26 @@ class Dtype(str, Enum):
 
 
 DtypeOption = Annotated[
-    Dtype | None, typer.Option("--dtype", help="By default float32 on a CPU, bfloat16 on a GPU that has it.")
+    Dtype | None,
+    typer.Option(
+        "--dtype",
+        help=f"{', '.join(dtype.value for dtype in Dtype)}; by default float32, on a GPU that has it bfloat16.",
+        metavar="DTYPE",
+    ),
 ]
 Device = Annotated[str | None, typer.Option("--device", help="By default the GPU, if there is one.", metavar="DEVICE")]
 MaxTokens = Annotated[
     int | None, typer.Option("--max-tokens", help="The most that may be generated.", min=1, metavar="N")
 ]
-Temperature = Annotated[float, typer.Option("--temperature", help="0 always takes the likeliest token.")]
-Seed = Annotated[int, typer.Option("--seed", help="With one seed, the text is the same with and without drafts.")]
+Temperature = Annotated[float, typer.Option("--temperature", help="0 always takes the likeliest token.", metavar="T")]
+Seed = Annotated[
+    int, typer.Option("--seed", help="With one seed, the text is the same with and without drafts.", metavar="N")
+]
 NoSpeculation = Annotated[bool, typer.Option("--no-speculation", help="Decode plainly, one token a round.")]
-Drafter = Annotated[str, typer.Option("--drafter", help="What guesses the next tokens.", metavar="NAME")]
+# Their names are written out: what makes them is imported with a model, and help must not wait for that.
+Drafter = Annotated[
+    str, typer.Option("--drafter", help="What guesses the next tokens: suffix, ngram or none.", metavar="NAME")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document with text, figures and all.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No figures and no progress.")]
 
@@ -61,9 +70,9 @@ def open_editor(model: str | None, dtype: Dtype | None, device: str | None, disp
         return load_editor(model, dtype=None if dtype is None else dtype.value, device=device)
 
 
-def require_text(text: str | None, name: str) -> str:
+def require_text(text: str, name: str) -> str:
     """The text, where it says something. `name` is what it is called in the message."""
-    if text is None or not text.strip():
+    if not text.strip():
         raise InvalidInput(f"expected {name} to say something, got an empty one", param=name, code="missing_field")
     try:
         text.encode()
@@ -90,15 +99,14 @@ def follow(
     stream: Iterable[Progress | Result],
     *,
     update: Callable[[SpeculationMetrics], None] = lambda metrics: None,
-    prints_deltas: bool = False,
+    write: Callable[[str], None] = lambda delta: None,
 ) -> Result:
-    """Follows a stream to its result."""
+    """Follows a stream to its result; `write` gets the text as it comes."""
     from lookahead_edit.editor import Progress
 
     for event in stream:
         if not isinstance(event, Progress):
             return event
         update(event.metrics)
-        if prints_deltas and event.delta:
-            write_standard_output(event.delta)
+        write(event.delta)
     raise AssertionError("a stream ends in its result")

@@ -237,7 +237,10 @@ class Editor:
 
     def _edit_prompt(self, request: EditRequest) -> tuple[Region, _EditTokens]:
         if request.update is None and not (request.instruction or "").strip():
-            raise InvalidInput("expected an instruction, got an empty one", param="instruction", code="missing_field")
+            expected, got = "an instruction", "an empty one"
+            if request.instruction is None:
+                expected, got = "an instruction or an update", "neither"
+            raise InvalidInput(f"expected {expected}, got {got}", param="instruction", code="missing_field")
         region = Region.of(request.text, request.region)
         prompt = build_edit_prompt(
             region,
@@ -260,7 +263,8 @@ class Editor:
 
     def _plain_prompt(self, request: GenerateRequest) -> _Prompt:
         if (request.prompt is None) == (not request.messages):
-            raise InvalidInput("expected either a prompt or messages", param="prompt", code="missing_field")
+            got = "neither" if request.prompt is None else "both"
+            raise InvalidInput(f"expected a prompt or messages, got {got}", param="prompt", code="missing_field")
         text = request.prompt
         if text is None:
             text = self.tokenizer.render_chat(request.messages, prefill="")

@@ -75,3 +75,62 @@ def copied(tokens: Sequence[int], kinds: Sequence[int], end: int, limit: int, ov
             break
         positions.append(position)
     return positions
+
+
+def suffix_place(tokens: Sequence[int], shortest: int, longest: int, num_following: int) -> tuple[int, int]:
+    """(length, first end) of the longest suffix that occurs earlier with enough tokens after it; else (0, -1)."""
+    for length in range(min(longest, len(tokens)), shortest - 1, -1):
+        ends = [end for end in ends_of_suffix(tokens, length) if len(tokens) - end >= num_following]
+        if ends:
+            return length, ends[-1]
+    return 0, -1
+
+
+def occurrences(tokens: Sequence[int], part: Sequence[int]) -> int:
+    """How often `part` stands in `tokens`, also overlapping itself."""
+    return sum(list(tokens[start : start + len(part)]) == list(part) for start in range(len(tokens)))
+
+
+def frequent_path(tokens: Sequence[int], match_length: int, limit: int, least: float) -> tuple[float, list[int]]:
+    """(score, continuation) of the last tokens: most frequent next ones while the product of ratios is enough."""
+    part, score, product = list(tokens[len(tokens) - match_length :]), 0.0, 1.0
+    for _ in range(limit):
+        rank = {
+            token: (occurrences(tokens, [*part, token]), -first_start(tokens, [*part, token])) for token in set(tokens)
+        }
+        token = max(rank, key=lambda token: rank[token])
+        product = product * rank[token][0] / occurrences(tokens, part)
+        if product == 0 or product < least:
+            break
+        part.append(token)
+        score += product
+    return score, part[match_length:]
+
+
+def first_start(tokens: Sequence[int], part: Sequence[int]) -> int:
+    """Where `part` stands first; the length of `tokens` if nowhere."""
+    return next((at for at in range(len(tokens)) if list(tokens[at : at + len(part)]) == list(part)), len(tokens))
+
+
+def frequent(tokens: Sequence[int], max_depth: int, factor: float, least: float, limit: int) -> tuple[int, list[int]]:
+    """(match length, continuation) with the best score over all suffixes; ties go to the longer suffix."""
+    best_score, best = 0.0, (0, list[int]())
+    for length in range(1, min(max_depth, len(tokens) + 1)):
+        path_limit = min(int(factor * length), max_depth - length, limit)
+        score, path = frequent_path(tokens, length, path_limit, least)
+        if path and score >= best_score:
+            best_score, best = score, (length, path)
+    return best
+
+
+def longest_copy(tokens: Sequence[int], future: Sequence[int], limit: int) -> tuple[int, int]:
+    """(start, length) of the longest copy that begins `future`; what is copied may itself be copied on."""
+    best = (-1, 0)
+    both = [*tokens, *future]
+    for start in range(len(tokens)):
+        length = 0
+        while length < min(limit, len(future)) and both[start + length] == future[length]:
+            length += 1
+        if length > best[1]:
+            best = (start, length)
+    return best

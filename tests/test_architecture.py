@@ -23,7 +23,7 @@ LAYERS = (
     r"suffix_index|verify|metrics|tokenizer|text_\w+|edit_text|traces",
     r"drafters.*|policy|sequence|speculation",
     r"engine",
-    r"targets.*|hook|editor|replay\w*|audit\w*|vllm_plugin",
+    r"targets.*|hook|editor|replay\w*|corpus\w*|audit\w*|vllm_plugin",
     r"server.*",
     r"cli\w*",
     r"__init__",
@@ -31,6 +31,7 @@ LAYERS = (
 WHERE = {
     "torch": r"verify|targets\..*|hook",
     "transformers": r"targets\..*|hook",
+    "matplotlib": r"cli_plot",
     "peft": r"targets\..*",
     "huggingface_hub": r"targets\..*",
     "numba": r"kernels\..*|suffix_index",

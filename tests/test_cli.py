@@ -113,6 +113,30 @@ def test_a_diff_is_what_git_takes(run: Run, file: Path, monkeypatch: pytest.Monk
     assert file.read_bytes() == AFTER.encode()
 
 
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_a_diff_of_an_absolute_path_is_what_patch_takes(
+    run: Run, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_inside: bool
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path if is_inside else tmp_path / "elsewhere")
+    outcome = run("edit", file, "-i", "Add one to line_5.", "--diff")
+    name = "numbers.py" if is_inside else str(file).lstrip("/")
+    assert outcome.stdout.startswith(f"diff --git a/{name} b/{name}\n".encode())
+    assert json.loads(run("edit", file, "-i", "Add one.", "--json").stdout)["diff"].encode() == outcome.stdout
+    where = [] if is_inside else ["-d", "/"]
+    subprocess.run(["patch", "-p1", *where], input=outcome.stdout, check=True, timeout=60)
+    assert file.read_bytes() == AFTER.encode()
+
+
+def test_a_diff_without_a_change_is_empty_and_said_so(run: Run, file: Path) -> None:
+    outcome = run("edit", file, "-i", "Nothing.", "--diff", answer=f"{BEFORE}```")
+    assert (outcome.status, outcome.stdout) == (0, b"")
+    assert outcome.stderr.startswith(f"{file}: no change\n")
+    outcome = run("edit", "-", "-i", "Nothing.", answer=f"{BEFORE}```", stdin=BEFORE.encode())
+    assert outcome.stdout == BEFORE.encode()
+    assert outcome.stderr.startswith("standard input: no change\n")
+
+
 def test_standard_input_is_edited_too(run: Run) -> None:
     outcome = run("edit", "-", "-i", "Add one to line_5.", stdin=BEFORE.encode())
     assert (outcome.status, outcome.stdout) == (0, AFTER.encode())
@@ -177,13 +201,6 @@ def test_generate_reads_files_and_standard_input(run: Run, file: Path) -> None:
 
 def test_the_version_is_printed(run: Run) -> None:
     assert run("--version").stdout.decode() == f"lookahead-edit {__version__}\n"
-
-
-@pytest.mark.parametrize("command", ["edit", "generate", "serve"])
-def test_help_has_examples_and_defaults(run: Run, command: str) -> None:
-    text = run(command, "--help").stdout.decode()
-    assert "Example" in text
-    assert "default: suffix" in text or "default: 8000" in text
 
 
 # What is written.
@@ -269,10 +286,13 @@ def test_a_bad_file_is_refused(tmp_path: Path, name: str, capfd: pytest.CaptureF
 
 
 BAD_ARGUMENTS = {
-    "a directory": (["."], "is a directory"),
-    "a device": (["/dev/zero"], "is a device"),
-    "no instruction": (["FILE"], "expected instruction to say something"),
-    "an empty instruction": (["FILE", "-i", " \n"], "expected instruction to say something"),
+    "a directory": ([".", "-i", "x"], "is a directory"),
+    "a device": (["/dev/zero", "-i", "x"], "is a device"),
+    "no instruction": (
+        ["FILE"],
+        "expected an instruction (-i TEXT) or a snippet to merge (--update FILE), got neither",
+    ),
+    "an empty instruction": (["FILE", "-i", " \n"], "expected instruction to say something, got an empty one"),
     "an instruction that is no text": (["FILE", "-i", "\udcff"], "valid UTF-8"),
     "a range outside": (["FILE", "-i", "x", "--range", "5:99"], "12 lines"),
     "a range the wrong way": (["FILE", "-i", "x", "--range", "5:4"], "5:4"),
@@ -313,6 +333,16 @@ def test_a_full_context_asks_for_a_range(run: Run, file: Path) -> None:
     outcome = run("edit", file, "-i", "Add one.", "--max-tokens", "10000", answer=editor)
     assert outcome.status == 2
     assert "context of 600 tokens is full" in outcome.error
+
+
+@pytest.mark.usefixtures("no_model")
+def test_a_missing_instruction_is_told_before_standard_input_is_read(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["edit", "-"])
+    assert "got neither" in capfd.readouterr().err
 
 
 @pytest.mark.usefixtures("no_model")

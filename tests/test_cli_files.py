@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lookahead_edit.cli_files import read_text_file, replace_text_file, require_writable
+from lookahead_edit.cli_files import diff_path, read_text_file, replace_text_file, require_writable
 from lookahead_edit.types import InvalidInput
 
 NOBODY = 65534
@@ -23,6 +23,33 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "numbers.py"
     path.write_bytes(BEFORE.encode())
     return path
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("shop.py", "shop.py"),
+        ("./a/../shop.py", "shop.py"),
+        ("a/shop.py", "a/shop.py"),
+        ("HERE/a/shop.py", "a/shop.py"),
+        ("LINK/a/shop.py", "a/shop.py"),
+        ("../shop.py", "ROOT/shop.py"),
+        ("ROOT/shop.py", "ROOT/shop.py"),
+        ("/shop.py", "shop.py"),
+        ("HERE-too/shop.py", "HERE-too/shop.py"),
+    ],
+)
+def test_a_diff_names_files_from_here_or_from_the_root(
+    tmp_path: Path, name: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path.resolve()
+    (root / "here").mkdir()
+    (root / "link").symlink_to("here")
+    monkeypatch.chdir(root / "here")
+    places = {"HERE": root / "here", "LINK": root / "link", "ROOT": root}
+    for word, place in places.items():
+        name, path = name.replace(word, str(place)), path.replace(word, str(place).lstrip("/"))
+    assert diff_path(name) == path
 
 
 def test_a_file_changed_meanwhile_is_not_overwritten(file: Path) -> None:

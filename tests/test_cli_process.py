@@ -41,6 +41,15 @@ def test_an_unknown_model_is_refused_in_one_line(file: Path) -> None:
         assert done.stdout == b""
 
 
+def test_serve_refuses_an_unknown_model_in_one_line(tmp_path: Path) -> None:
+    for model, message in (
+        ("./none", "no such model: './none' is no directory, GGUF file or hub id"),
+        (tmp_path, f"can't load {tmp_path}: the directory has no config.json"),
+    ):
+        done = process("serve", "--port", "0", "--model", model)
+        assert (done.returncode, done.stdout, done.stderr.decode()) == (2, b"", f"error: {message}\n")
+
+
 def test_a_broken_gguf_is_refused_in_one_line(file: Path, tmp_path: Path) -> None:
     (tmp_path / "model.gguf").write_bytes(b"GGUF" + bytes(range(200)))
     done = process("edit", file, "-i", "x", "--model", tmp_path / "model.gguf")

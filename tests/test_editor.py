@@ -243,7 +243,8 @@ def test_a_seed_fixes_the_text_with_and_without_drafts(model: Any, tokenizer: An
 
 
 def test_an_unknown_option_raises(model: Any, tokenizer: Any) -> None:
-    with pytest.raises(TypeError, match="temprature"):
+    message = r"^edit\(\) got an unexpected keyword argument 'temprature', expected one of update, region, path, "
+    with pytest.raises(TypeError, match=message):
         lookahead_edit.edit(model, tokenizer, "a\n", "Do it.", temprature=1.0)
 
 

@@ -138,11 +138,18 @@ def test_a_prompt_that_leaves_no_room_is_refused_with_its_numbers() -> None:
         assert error.code == "context_length_exceeded"
 
 
-@pytest.mark.parametrize("instruction", [None, "", "  \n"])
-def test_an_empty_instruction_is_refused(instruction: str | None) -> None:
+@pytest.mark.parametrize(
+    ("instruction", "message"),
+    [
+        (None, "expected an instruction or an update, got neither"),
+        ("", "expected an instruction, got an empty one"),
+        ("  \n", "expected an instruction, got an empty one"),
+    ],
+)
+def test_a_missing_or_empty_instruction_is_refused(instruction: str | None, message: str) -> None:
     editor = logged_editor("x")
     for call in (editor.check, editor.edit):
-        with pytest.raises(InvalidInput) as caught:
+        with pytest.raises(InvalidInput, match=f"^{message}$") as caught:
             call(EditRequest("a\n", instruction))
         assert (caught.value.code, caught.value.param) == ("missing_field", "instruction")
 
@@ -166,8 +173,13 @@ def test_an_unknown_drafter_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"prompt": "a", "messages": ({"role": "user", "content": "a"},)}, {"prompt": ""}]
+    ("options", "got"),
+    [
+        ({}, "neither"),
+        ({"prompt": "a", "messages": ({"role": "user", "content": "a"},)}, "both"),
+        ({"prompt": ""}, "an empty one"),
+    ],
 )
-def test_plain_generation_needs_one_prompt(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput):
+def test_plain_generation_needs_one_prompt(options: dict[str, Any], got: str) -> None:
+    with pytest.raises(InvalidInput, match=f", got {got}$"):
         logged_editor("x").check(GenerateRequest(**options))

@@ -144,6 +144,24 @@ def test_a_name_that_can_be_nothing_is_refused(name: str) -> None:
     assert refusal(name).startswith("no such model")
 
 
+@pytest.mark.parametrize("name", ["./none", "no good name", "owner/model", "DIRECTORY", "FILE"])
+def test_an_unknown_name_is_refused_before_anything_is_loaded(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.gguf").write_bytes(b"not at all")
+    name = {"DIRECTORY": str(tmp_path), "FILE": str(tmp_path / "model.gguf")}.get(name, name)
+    monkeypatch.setattr(loading, "_load", lambda *_, **__: pytest.fail("it was loaded"))
+    message = refusal(name)
+    with pytest.raises(ModelUnavailable) as caught:
+        loading.require_model(name)
+    assert str(caught.value) == message
+
+
+def test_a_name_that_leads_to_a_model_is_accepted(saved: Path) -> None:
+    for name in (None, "default", str(saved)):
+        loading.require_model(name)
+
+
 def test_a_switched_off_hub_is_named() -> None:
     assert "HF_HUB_OFFLINE" in refusal("owner/model")
 
@@ -179,10 +197,10 @@ def test_a_downloaded_hub_model_needs_no_network(saved: Path, tmp_path: Path, mo
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(commit)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(loading, "_hub_problem", lambda name: pytest.fail("the hub was asked"))
+    monkeypatch.setattr(loading, "hub_problem", lambda name: pytest.fail("the hub was asked"))
     assert isinstance(load_model("owner/tiny")[0], hf.LlamaForCausalLM)
     (repository / "snapshots" / commit / "model.safetensors").unlink()
-    monkeypatch.setattr(loading, "_hub_problem", lambda name: "the hub can't be reached")
+    monkeypatch.setattr(loading, "hub_problem", lambda name: "the hub can't be reached")
     assert refusal("owner/tiny").endswith("and the hub can't be reached")
 
 

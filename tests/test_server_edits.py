@@ -6,6 +6,8 @@ import pytest
 from scripted_editor import MODEL_NAME, ScriptedEditor
 from server_harness import counter, events, in_process
 
+from lookahead_edit.drafters import DRAFTERS
+
 TEXT = "banana\r\ncab\r\n"
 EDITED = "bbnbnb\r\ncbb\r\n"
 
@@ -120,6 +122,11 @@ def test_all_fields_reach_the_editor(client, editor):
     assert (request.sampling.min_p, request.sampling.seed) == (0.1, 2**64 - 1)
     assert request.stop == ("\n\n", "END")
     assert request.max_tokens == 99
+
+
+def test_description_lists_the_drafters(client):
+    schema = client.get("/openapi.json").json()["components"]["schemas"]["SpeculationBody"]
+    assert schema["properties"]["drafter"]["anyOf"][0]["enum"] == sorted(DRAFTERS)
 
 
 def test_null_means_absent_for_every_optional_field(client, editor):

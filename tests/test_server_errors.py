@@ -182,6 +182,20 @@ def test_unknown_model_is_not_found(client):
     error_of(client.get("/v1/models/other"), 404, "model_not_found")
 
 
+@pytest.mark.parametrize("path", ["/docs", "/redoc", "/", "/v1/docs", "/nothing/"])
+def test_unknown_address_is_repeated_as_it_was_sent_beside_the_one_that_describes_the_rest(client, path):
+    message = error_of(client.get(path), 404, "unknown_url")["message"]
+    expected, got = message.split(", got ")
+    assert got == f"GET {path}"
+    (described,) = (word for word in expected.split() if word.startswith("/"))
+    assert "/v1/edits" in client.get(described).json()["paths"]
+
+
+def test_refused_method_names_the_address_as_it_was_sent(client):
+    message = error_of(client.get("/edits/"), 405, "method_not_allowed")["message"]
+    assert message == "expected POST for /edits/, got GET"
+
+
 def test_unknown_address_and_method(client):
     error_of(client.get("/v1/nothing"), 404, "unknown_url")
     error_of(client.post("/v1/edits/more", json={}), 404, "unknown_url")

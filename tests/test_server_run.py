@@ -15,20 +15,30 @@ from pathlib import Path
 
 import httpx
 import pytest
+from scripted_editor import ScriptedEditor
 from server_harness import raw_post, wait_until
+
+from lookahead_edit.config import ServerConfig
+from lookahead_edit.server import serve
+from lookahead_edit.types import InvalidInput
 
 SCRIPT = """
 import signal, sys, time
-from lookahead_edit.config import ServerConfig
-from lookahead_edit.server import serve
+from lookahead_edit import cli
 from lookahead_edit.types import ModelUnavailable
 from scripted_editor import ScriptedEditor
 
 editor = ScriptedEditor()
 signal.signal(signal.SIGUSR1, lambda *_: editor.release())
 
+def scripted():
+    return editor
+
 def broken():
-    raise ModelUnavailable("no such model: nowhere")
+    raise ModelUnavailable("can't load here: no usable tokenizer")
+
+def failing():
+    raise ZeroDivisionError
 
 def endless():
     time.sleep(60)
@@ -37,8 +47,9 @@ def deaf():
     editor._wait = lambda is_cancelled: time.sleep(60)
     return editor
 
-load = {"scripted": lambda: editor, "broken": broken, "endless": endless, "deaf": deaf}[sys.argv[1]]
-serve(load, ServerConfig(port=int(sys.argv[2]), grace_seconds=float(sys.argv[3])))
+load = globals()[sys.argv[1]]
+cli.open_editor = lambda *_: load()
+cli.main(["serve", "--port", sys.argv[2], "--grace", sys.argv[3]])
 """
 
 
@@ -97,7 +108,7 @@ def test_sigterm_refuses_new_work_and_finishes_what_runs():
         assert '"text":"b"' in read_all(plain)
         assert '"type":"edit.completed"' in read_all(stream)
         assert process.wait(10) == 0
-        assert process.stderr.read() == ""
+        assert process.stderr.read() == f"ready: {str(client.base_url).rstrip('/')} serves scripted\n"
 
 
 def test_work_that_outlasts_the_grace_is_told_so():
@@ -147,11 +158,32 @@ def test_port_in_use_is_one_line_and_exit_code_two():
         process = start(port=port)
         _, printed = process.communicate(timeout=30)
     assert process.returncode == 2
-    assert printed == f"cannot listen on 127.0.0.1 port {port}: Address already in use\n"
+    assert printed == f"error: can't listen on 127.0.0.1 port {port}: Address already in use\n"
 
 
-def test_model_that_cannot_be_loaded_is_one_line_and_exit_code_one():
+@pytest.mark.parametrize("host", ["no such host", "x" * 100])
+def test_host_that_is_none_is_refused(host):
+    with pytest.raises(InvalidInput, match=f"^can't listen on {host} port 0: ."):
+        serve(ScriptedEditor, ServerConfig(host=host, port=0))
+
+
+def test_it_says_when_requests_are_taken():
+    with running() as (process, client):
+        line = process.stderr.readline()
+        assert line == f"ready: {str(client.base_url).rstrip('/')} serves scripted\n"
+        assert is_ready(client)
+        process.send_signal(signal.SIGTERM)
+
+
+def test_model_that_cannot_be_loaded_is_one_line_more_and_exit_code_two():
     process = start(load="broken")
     _, printed = process.communicate(timeout=30)
-    assert process.returncode == 1
-    assert printed.splitlines()[1:] == ["cannot load the model: no such model: nowhere"]
+    assert process.returncode == 2
+    assert printed.splitlines()[1:] == ["error: can't load here: no usable tokenizer"]
+
+
+def test_unforeseen_failure_to_load_ends_in_one_line_too():
+    process = start(load="failing")
+    _, printed = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert printed.splitlines()[-1] == "error: can't load the model: ZeroDivisionError"

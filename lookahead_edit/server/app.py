@@ -16,7 +16,7 @@ from lookahead_edit.editor import Editor
 from lookahead_edit.server.documentation import describe_app
 from lookahead_edit.server.edit_answers import EditCompleted, EditCreated, EditDelta
 from lookahead_edit.server.edit_routes import edit_router
-from lookahead_edit.server.errors import from_http_exception
+from lookahead_edit.server.errors import DESCRIPTION_PATH, from_http_exception
 from lookahead_edit.server.middleware import Cors, Entrance, JsonErrors, ResponseHeaders
 from lookahead_edit.server.schemas import EditBody
 from lookahead_edit.server.service_routes import service_router
@@ -50,6 +50,7 @@ def create_app(load_editor: Callable[[], Editor], config: ServerConfig) -> FastA
         summary="Code edits by a language model, with exact speculative decoding",
         version=__version__,
         lifespan=lifespan,
+        openapi_url=DESCRIPTION_PATH,
         # The usual pages load scripts from elsewhere.
         docs_url=None,
         redoc_url=None,
@@ -61,7 +62,7 @@ def create_app(load_editor: Callable[[], Editor], config: ServerConfig) -> FastA
 
     @app.exception_handler(HTTPException)
     async def raise_ours(request: Request, error: HTTPException) -> NoReturn:
-        raise from_http_exception(error, request.method, request.scope["path"])
+        raise from_http_exception(error, request.method, request.state.path)
 
     @app.exception_handler(RequestValidationError)
     async def raise_invalid(request: Request, error: RequestValidationError) -> NoReturn:

@@ -20,6 +20,8 @@ from lookahead_edit.types import (
     ShuttingDown,
 )
 
+DESCRIPTION_PATH = "/openapi.json"  # where the server describes itself
+
 
 class HttpError(LookaheadEditError):
     """A request refused for reasons that exist in HTTP only: its address, its headers, its size.
@@ -126,11 +128,11 @@ def error_response(error: Exception, request_id: str) -> JSONResponse:
 
 
 def from_http_exception(error: HTTPException, method: str, path: str) -> HttpError:
-    """The framework's own refusals, which are about addresses and methods only."""
+    """The framework's own refusals, which are about addresses and methods only. `path` is as the client wrote it."""
     path = path if len(path) <= 80 else f"{path[:80]}…"
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "another method")
         return HttpError(
             f"expected {allowed} for {path}, got {method}", code="method_not_allowed", headers=error.headers
         )
-    return HttpError(f"expected a known address, got {method} {path}", code="unknown_url")
+    return HttpError(f"expected an address that {DESCRIPTION_PATH} lists, got {method} {path}", code="unknown_url")

@@ -15,13 +15,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lookahead_edit.config import ServerConfig
-from lookahead_edit.server.errors import HttpError, error_code, error_response
+from lookahead_edit.server.errors import DESCRIPTION_PATH, HttpError, error_code, error_response
 from lookahead_edit.server.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
 
 KEYLESS_PATHS = frozenset({"/health", "/metrics"})
-ROOT_PATHS = frozenset({"/health", "/metrics", "/version", "/openapi.json", "/"})
+ROOT_PATHS = frozenset({"/health", "/metrics", "/version", DESCRIPTION_PATH, "/"})
 
 _REQUEST_ID = re.compile(r"[\w.-]{1,128}", re.ASCII)
 
@@ -91,6 +91,7 @@ class Entrance:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            scope["state"]["path"] = scope["path"]  # as it was sent, for messages
             scope = {**scope, "path": canonical_path(scope["path"])}
             headers = Headers(scope=scope)
             if self.checks_host:

@@ -17,20 +17,20 @@ from lookahead_edit.editor import Editor
 from lookahead_edit.server.app import create_app
 from lookahead_edit.server.middleware import is_loopback
 from lookahead_edit.server.worker import Worker
-from lookahead_edit.types import LookaheadEditError
+from lookahead_edit.types import InvalidInput, LookaheadEditError, ModelUnavailable
 
 # What a client may take to read the last bytes of an answer that is ready.
 FLUSH_SECONDS = 5
-
-EXIT_LOAD_FAILED = 1
-EXIT_NO_SOCKET = 2
 
 
 def serve(load_editor: Callable[[], Editor], config: ServerConfig) -> None:
     """Serves until SIGTERM or SIGINT, then finishes the work at hand for at most `config.grace_seconds`.
 
-    A second signal ends the grace. Returns where all went well; raises SystemExit with one line on standard error
-    where the port can't be had (2) or the model can't be loaded (1).
+    A second signal ends the grace. Standard error tells the address, and once more as soon as requests are taken.
+
+    Raises:
+        InvalidInput: the port can't be had.
+        LookaheadEditError: the model can't be loaded; whatever else `load_editor` raises becomes ModelUnavailable.
     """
     listener = _listen(config)
 
@@ -43,28 +43,27 @@ def serve(load_editor: Callable[[], Editor], config: ServerConfig) -> None:
 
     app = create_app(load, config)
     worker: Worker = app.state.worker
-    server = _Server(app, worker, config)
-    _say(f"lookahead_edit serves {_address(listener)} and loads the model")
+    address = _address(listener)
+    server = _Server(app, worker, config, address)
+    _say(f"listening on {address}, loading the model")
     if not is_loopback(config.host) and config.api_key is None:
         _say("warning: no API key is set, so whoever reaches this address can use the server")
     server.run(sockets=[listener])
-    code = 0
+    if isinstance(server.load_error, LookaheadEditError):
+        raise server.load_error
     if server.load_error is not None:
-        _say(f"cannot load the model: {_reason(server.load_error)}")
-        code = EXIT_LOAD_FAILED
+        raise ModelUnavailable(f"can't load the model: {_reason(server.load_error)}") from server.load_error
     if worker.is_model_busy:
         # A thread inside the model can't be ended, and the interpreter would wait for it.
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)
-    if code:
-        raise SystemExit(code)
+        os._exit(0)
 
 
 class _Server(uvicorn.Server):
     """Uvicorn closes its listeners at once on a signal; this one goes on answering until the work is done."""
 
-    def __init__(self, app: Any, worker: Worker, config: ServerConfig) -> None:
+    def __init__(self, app: Any, worker: Worker, config: ServerConfig, address: str) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -78,13 +77,26 @@ class _Server(uvicorn.Server):
         )
         self.load_error: BaseException | None = None
         self._worker = worker
+        self._address = address
         self._grace_seconds = config.grace_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
+        self._announcement: asyncio.Task[None] | None = None  # the loop itself keeps no task alive
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         await super().serve(sockets)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._announcement = asyncio.get_running_loop().create_task(self._announce())
+
+    async def _announce(self) -> None:
+        """Says when requests are taken: the port is open by now, and the model is waited for."""
+        await self._worker.has_loaded.wait()
+        if self._draining is None:
+            _say(f"ready: {self._address} serves {self._worker.require_editor().model_name}")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         assert self._loop is not None
@@ -119,11 +131,10 @@ def _listen(config: ServerConfig) -> socket.socket:
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     try:
         return socket.create_server((config.host, config.port), family=family, backlog=2048)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a name that can't be one
         # Python adds the address, which the line has already.
-        reason = (error.strerror or str(error)).partition(" (while ")[0]
-        _say(f"cannot listen on {config.host} port {config.port}: {reason}")
-        raise SystemExit(EXIT_NO_SOCKET) from None
+        reason = (getattr(error, "strerror", None) or str(error)).partition(" (while ")[0]
+        raise InvalidInput(f"can't listen on {config.host} port {config.port}: {reason}", param="port") from None
 
 
 def _address(listener: socket.socket) -> str:
@@ -133,7 +144,7 @@ def _address(listener: socket.socket) -> str:
 
 def _reason(error: BaseException) -> str:
     first_line = str(error).partition("\n")[0]
-    return first_line if isinstance(error, LookaheadEditError) else f"{type(error).__name__}: {first_line}"
+    return f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
 
 
 def _say(line: str) -> None:

@@ -148,7 +148,7 @@ class SpeculationBody(Fields):
 
     enabled: bool | None = None
     max_draft: Annotated[Integer, _within(0, 4096)] | None = None
-    drafter: Text | None = None
+    drafter: Annotated[Text, Field(json_schema_extra={"enum": [*sorted(DRAFTERS)]})] | None = None
 
 
 class EditBody(Fields):

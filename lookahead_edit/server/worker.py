@@ -47,6 +47,7 @@ class Worker:
 
     def __init__(self, load_editor: Callable[[], Editor], config: ServerConfig, telemetry: Telemetry) -> None:
         self.load_error: Exception | None = None
+        self.has_loaded = asyncio.Event()
         self.is_model_busy = False  # whether the model's thread is in a call; set by that thread
         self._load_editor = load_editor
         self._config = config
@@ -176,6 +177,7 @@ class Worker:
             if not isinstance(error, LookaheadEditError):
                 logger.exception("loading the model failed")
             return
+        self.has_loaded.set()
         while True:
             self._has_work.clear()
             while self._waiting:

@@ -90,19 +90,43 @@ def load_model(
             return _load(str(directory), dtype, device)
         except ModelUnavailable as error:
             raise ModelUnavailable(f"{error}; remove {directory} to have it converted again") from error
+    require_model(name)
     path = Path(str(name)).expanduser()
     if name and path.is_dir():
-        if not (path / "config.json").is_file():
-            raise ModelUnavailable(f"can't load {name}: the directory has no config.json")
         return _load(str(path), dtype, device)
     if path.is_file():
-        require_gguf(path)
         return _load(str(path.parent), dtype, device, label=str(name), gguf_file=path.name)
     return _load_from_hub(str(name), dtype, device)
 
 
+def require_model(name: str | None) -> None:
+    """Raises ModelUnavailable where no model of that name can be found. Loads nothing, but may ask the hub once."""
+    if is_default(name):
+        return
+    path = Path(str(name)).expanduser()
+    if name and path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelUnavailable(f"can't load {name}: the directory has no config.json")
+    elif path.is_file():
+        require_gguf(path)
+    elif _downloaded(str(name)) is None:
+        _require_on_hub(str(name), f"model {name!r} not found: there is no such directory or GGUF file here")
+
+
 def _load_from_hub(name: str, dtype: Dtype, device: Device) -> tuple[PreTrainedModel, Any]:
     """What was downloaded before is used without asking the hub, so it works offline and starts at once."""
+    directory = _downloaded(name)
+    if directory is not None:
+        try:
+            # The directory, not the id: with the id, transformers asks the hub in spite of local_files_only (28 s).
+            return _load(str(directory), dtype, device, label=name)
+        except ModelUnavailable as error:
+            _require_on_hub(name, str(error))
+    return _load(name, dtype, device, is_download=True)
+
+
+def _downloaded(name: str) -> Path | None:
+    """Where a hub id's files lie on this machine, if they do; raises ModelUnavailable where it is no hub id."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
@@ -110,20 +134,16 @@ def _load_from_hub(name: str, dtype: Dtype, device: Device) -> tuple[PreTrainedM
         cached = try_to_load_from_cache(name, "config.json")
     except HFValidationError as error:
         raise ModelUnavailable(f"no such model: {name!r} is no directory, GGUF file or hub id") from error
-    reason = f"model {name!r} not found: there is no such directory or GGUF file here"
-    if isinstance(cached, str):
-        try:
-            # The directory, not the id: with the id, transformers asks the hub in spite of local_files_only (28 s).
-            return _load(str(Path(cached).parent), dtype, device, label=name)
-        except ModelUnavailable as error:
-            reason = str(error)
-    problem = _hub_problem(name)
+    return Path(cached).parent if isinstance(cached, str) else None
+
+
+def _require_on_hub(name: str, reason: str) -> None:
+    problem = hub_problem(name)
     if problem is not None:
         raise ModelUnavailable(f"{reason}, and {problem}")
-    return _load(name, dtype, device, is_download=True)
 
 
-def _hub_problem(name: str) -> str | None:
+def hub_problem(name: str) -> str | None:
     """Asks the hub once whether it has the model; what stands in the way, or None.
 
     transformers itself would try every file six times, 23 s until the first complaint.

@@ -1,0 +1,304 @@
+"""`lookahead-edit replay`: logged traffic, replayed with any drafter, and what it would be worth."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from io import BufferedReader
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from lookahead_edit.cli_display import Display
+from lookahead_edit.cli_explain import print_explanation
+from lookahead_edit.cli_explain_html import explanation_page
+from lookahead_edit.cli_files import STDIN, write_standard_output
+from lookahead_edit.cli_options import SPECULATION, Quiet
+from lookahead_edit.cli_plot import PLOT_SUFFIXES, plot_replay, require_matplotlib
+from lookahead_edit.cli_replay_output import (
+    HTML_SUFFIXES,
+    PER_TRACE_SUFFIXES,
+    check_output,
+    per_trace_rows,
+    print_table,
+    write_file,
+)
+from lookahead_edit.config import SpeculationConfig
+from lookahead_edit.replay_explain import Explanation
+from lookahead_edit.replay_explain import explain as explain_replay
+from lookahead_edit.replay_figures import DEFAULT_COSTS, TraceReplay
+from lookahead_edit.traces import BadLine, read_traces
+from lookahead_edit.types import InvalidInput, Tokenizer
+
+if TYPE_CHECKING:
+    from lookahead_edit.replay import Replay
+
+MAX_SHOWN_BAD_LINES = 20
+
+REPLAY_EXAMPLES = """\b
+Examples:
+  lookahead-edit replay traces.jsonl
+  lookahead-edit replay traces.jsonl.gz --tokenizer Qwen/Qwen2.5-7B --json
+  lookahead-edit replay traces.jsonl --drafters ngram,suffix --plot gains.png
+  lookahead-edit replay traces.jsonl --explain "#3" --html third-line.html
+"""
+
+
+def replay(
+    traces: Annotated[str, typer.Argument(help="JSON lines, plain or gzip; - for standard input.", metavar="TRACES")],
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            "--tokenizer",
+            help="Directory, tokenizer.json, GGUF file or hub id; the default model's if left out.",
+            metavar="NAME",
+        ),
+    ] = None,
+    # Their names are written out, as in `cli_options.py`.
+    drafters: Annotated[
+        str | None,
+        typer.Option(
+            "--drafters",
+            help="Of suffix, ngram and none, with commas between; all if left out.",
+            metavar="NAMES",
+        ),
+    ] = None,
+    cost: Annotated[
+        str,
+        typer.Option(
+            "--cost",
+            help="What a further token in a round costs, in forward passes; several with commas between.",
+            metavar="NUMBERS",
+        ),
+    ] = ",".join(map(str, DEFAULT_COSTS)),
+    policy: Annotated[
+        str, typer.Option("--policy", help="How long drafts may be: match_length or fixed.", metavar="NAME")
+    ] = SPECULATION.policy,
+    max_draft_tokens: Annotated[
+        int, typer.Option("--max-draft-tokens", help="The most that a round may draft.", metavar="N")
+    ] = SPECULATION.max_draft_tokens,
+    limit: Annotated[int | None, typer.Option("--limit", help="Stop after so many traces.", min=1, metavar="N")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document with all figures.")] = False,
+    per_trace: Annotated[
+        str | None, typer.Option("--per-trace", help="Write rows for each trace: .jsonl or .csv.", metavar="FILE")
+    ] = None,
+    plot: Annotated[
+        str | None, typer.Option("--plot", help="Write a plot: .png, .svg or .pdf.", metavar="FILE")
+    ] = None,
+    explain: Annotated[
+        str | None,
+        typer.Option("--explain", help="Show where each token of a trace came from; #12 is line 12.", metavar="ID"),
+    ] = None,
+    html: Annotated[
+        str | None, typer.Option("--html", help="Write what --explain shows as a web page.", metavar="FILE")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Replays logged traffic with any drafter, without a model.
+
+    The speed-up is modelled: a round costs 1, and c for each of its tokens, drafted or the model's own; a plain token
+    costs 1 + c. --explain takes the first of --drafters, suffix if left out, and the first --cost.
+    """
+    display = Display(is_quiet=quiet)
+    costs = _parse_costs(cost)
+    config = SpeculationConfig(policy=policy, max_draft_tokens=max_draft_tokens)
+    _check_outputs(traces, per_trace, plot, html, has_explain=explain is not None)
+    with _opened(traces) as file:
+        names, replaying = _make_replay(config, drafters, costs)
+        explained = _Explained(explain, names[0] if drafters is not None else SPECULATION.drafter, costs[0])
+        loaded = open_tokenizer(tokenizer, display)
+        bad_lines = _BadLines(display)
+        from lookahead_edit.replay import tokenize_trace
+
+        with per_trace_rows(per_trace) as write_rows, _progress(file, display) as advance:
+            for line_number, trace in islice(read_traces(file, bad_lines.add), limit):
+                try:
+                    tokens = tokenize_trace(trace, loaded)
+                except InvalidInput as error:
+                    bad_lines.add(BadLine(line_number, str(error)))
+                    continue
+                replayed = replaying.add(tokens)
+                write_rows(line_number, replayed, None if replaying.is_cost_aware else costs)
+                explained.keep(line_number, replayed)
+                advance()
+    bad_lines.finish()
+    figures = replaying.figures()
+    if not figures[0].traces:
+        raise InvalidInput(f"expected at least one trace in {_label(traces)}, got none", param="traces")
+    heading = f"{_counted(figures[0].traces, 'trace')}, {figures[0].output_tokens:,} output tokens"
+    setting = f"policy {policy}, at most {max_draft_tokens} drafted tokens"
+    explanation = explained.explanation(loaded)
+    title = f"{explained.id}: {explained.drafter}, c = {explained.cost:g}, {setting}"
+    if as_json:
+        document = {
+            "file": traces,
+            "tokenizer": tokenizer or "default",
+            "policy": policy,
+            "max_draft_tokens": max_draft_tokens,
+            "bad_lines": bad_lines.num_lines,
+            "results": [dataclasses.asdict(row) for row in figures],
+        }
+        if explain is not None:
+            document["explanation"] = explained.document(explanation)
+        write_standard_output(json.dumps(document, allow_nan=False) + "\n")
+    else:
+        print_table(figures, title=f"{heading}; {setting}", has_row_per_cost=replaying.is_cost_aware)
+        if explanation is not None:
+            print_explanation(explanation, title=title, cost=explained.cost)
+    if plot is not None:
+        plot_replay(replaying, names, plot, title=f"{heading}; {setting}")
+    if html is not None and explanation is not None:
+        write_file(html, explanation_page(explanation, title=title, cost=explained.cost))
+    if explain is not None and explanation is None:
+        among = _counted(figures[0].traces, "trace")
+        raise InvalidInput(f"expected --explain to name a trace, got {explain!r}, not among {among}", param="explain")
+
+
+def open_tokenizer(name: str | None, display: Display) -> Tokenizer:
+    """Loads the tokenizer alone, without its model."""
+    from lookahead_edit.targets.tokenizer_loading import load_tokenizer
+
+    with display.live("loading the tokenizer"):
+        return load_tokenizer(name)
+
+
+def _parse_costs(text: str) -> tuple[float, ...]:
+    costs: list[float] = []
+    for part in text.split(","):
+        try:
+            cost = float(part)
+        except ValueError:
+            cost = math.nan
+        if not (math.isfinite(cost) and cost >= 0.0):
+            raise InvalidInput(
+                f"expected --cost to be finite numbers of at least 0 with commas between, got {part.strip()!r}",
+                param="cost",
+            )
+        costs.append(cost)
+    return tuple(dict.fromkeys(costs))
+
+
+def _check_outputs(
+    traces: str, per_trace: str | None, plot: str | None, html: str | None, *, has_explain: bool
+) -> None:
+    if html is not None and not has_explain:
+        raise InvalidInput("expected --explain together with --html, got --html alone", param="html")
+    if per_trace is not None:
+        check_output("--per-trace", per_trace, traces, PER_TRACE_SUFFIXES)
+    if html is not None:
+        check_output("--html", html, traces, HTML_SUFFIXES)
+    if plot is not None:
+        check_output("--plot", plot, traces, PLOT_SUFFIXES)
+        require_matplotlib()
+
+
+def _make_replay(config: SpeculationConfig, drafters: str | None, costs: tuple[float, ...]) -> tuple[list[str], Replay]:
+    from lookahead_edit.drafters import DRAFTERS
+    from lookahead_edit.replay import COST_AWARE_POLICIES, Replay, drafter_factory, policy_factory
+
+    names = list(DRAFTERS) if drafters is None else [name.strip() for name in drafters.split(",")]
+    factories = {name: drafter_factory(dataclasses.replace(config, drafter=name)) for name in names}
+    is_cost_aware = config.policy in COST_AWARE_POLICIES
+    return list(factories), Replay(factories, costs, policy_factory(config), is_cost_aware=is_cost_aware)
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[BufferedReader]:
+    if name == STDIN:
+        yield cast(BufferedReader, sys.stdin.buffer)
+        return
+    try:
+        mode = os.stat(name).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+            kind = "a directory" if stat.S_ISDIR(mode) else "a device or socket"
+            raise InvalidInput(f"expected a file, but {name} is {kind}", param="traces", code="unreadable_file")
+        file = open(name, "rb")  # noqa: SIM115
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        if isinstance(error, InvalidInput):
+            raise
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InvalidInput(f"can't read {name!r}: {reason}", param="traces", code="unreadable_file") from None
+    with file:
+        yield file
+
+
+@contextmanager
+def _progress(file: BufferedReader, display: Display) -> Iterator[Callable[[], None]]:
+    """A bar over the file's bytes, on a terminal only; what it yields is called after each trace."""
+    if display.is_quiet or not display.console.is_terminal:
+        yield lambda: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    num_bytes = os.fstat(file.fileno()).st_size if file.seekable() else None
+    columns = (TextColumn("replaying"), BarColumn(), TextColumn("{task.fields[num_traces]} traces"))
+    with Progress(*columns, TimeRemainingColumn(), console=display.console, transient=True) as progress:
+        task = progress.add_task("", total=num_bytes, num_traces=0)
+        num_traces = 0
+
+        def advance() -> None:
+            nonlocal num_traces
+            num_traces += 1
+            progress.update(task, num_traces=num_traces, completed=file.tell() if num_bytes is not None else None)
+
+        yield advance
+
+
+class _BadLines:
+    """Reports bad lines, the first few one by one."""
+
+    def __init__(self, display: Display) -> None:
+        self.num_lines = 0
+        self._display = display
+
+    def add(self, bad_line: BadLine) -> None:
+        self.num_lines += 1
+        if self.num_lines <= MAX_SHOWN_BAD_LINES:
+            self._display.warn(str(bad_line))
+
+    def finish(self) -> None:
+        num_more = self.num_lines - MAX_SHOWN_BAD_LINES
+        if num_more > 0:
+            self._display.warn(f"{_counted(num_more, 'more bad line')}")
+
+
+class _Explained:
+    """Waits for the trace to be explained, named by its id or ``#`` and its line."""
+
+    def __init__(self, wanted: str | None, drafter: str, cost: float) -> None:
+        self.drafter, self.cost = drafter, cost
+        self._wanted = wanted
+        self._replayed: TraceReplay | None = None
+
+    @property
+    def id(self) -> str:
+        return "" if self._replayed is None else self._replayed.trace.id
+
+    def keep(self, line_number: int, replayed: Mapping[tuple[str, float], TraceReplay]) -> None:
+        """Keeps the first that is wanted."""
+        candidate = replayed[self.drafter, self.cost]
+        if self._replayed is None and self._wanted in (candidate.trace.id, f"#{line_number}"):
+            self._replayed = candidate
+
+    def explanation(self, tokenizer: Tokenizer) -> Explanation | None:
+        return None if self._replayed is None else explain_replay(self._replayed, tokenizer.decode)
+
+    def document(self, explanation: Explanation | None) -> dict[str, Any] | None:
+        if explanation is None:
+            return None
+        return {"drafter": self.drafter, "cost": self.cost, **dataclasses.asdict(explanation)}
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _label(name: str) -> str:
+    return "standard input" if name == STDIN else name

@@ -1,0 +1,172 @@
+"""Where each token of a replayed output came from: rounds to labelled spans of text. Pure; shows nothing.
+
+Text is decoded in runs, never token by token: a character whose bytes are split over tokens appears with the token
+that completes it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from lookahead_edit.replay_figures import TraceReplay, cost_of
+from lookahead_edit.tokenizer import TextDecoder
+from lookahead_edit.types import IntArray, Round, SourceKind
+
+CORRECTED = "corrected"  # the target's own token, right after a rejected draft
+BONUS = "bonus"  # the target's own token, after a draft that was accepted whole
+PLAIN = "plain"  # the token of a round without a draft
+ORIGINS = (*(kind.label for kind in SourceKind), CORRECTED, BONUS, PLAIN)
+NUM_TAIL_TOKENS = 8  # read before a draft's text, so that it may begin inside a character
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Tokens of one round and one origin, and the text that they complete: none where that comes with a later one."""
+
+    round_number: int  # from 1
+    origin: str  # one of ORIGINS
+    num_tokens: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedRound:
+    """One round: what was drafted against what came."""
+
+    number: int  # from 1
+    num_tokens_before: int  # of the output
+    num_tokens: int
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    match_length: int
+    draft_origin: str | None  # of the draft's first token
+    accepted_text: str
+    rejected_text: str
+    came_text: str  # what came in place of the rejected text, as many tokens
+    reason: str | None  # why nothing was drafted
+
+    def cost_per_token(self, cost: float) -> float:
+        """Cost of the round over its tokens, where a further token costs `cost`; 1 + cost without a draft."""
+        return cost_of(1, self.num_draft_tokens, cost) / self.num_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One replayed output; the texts of the spans, one after the other, are the output."""
+
+    id: str
+    num_tokens: int  # the end token included
+    spans: tuple[Span, ...]
+    rounds: tuple[ExplainedRound, ...]
+    num_tokens_by_origin: dict[str, int]  # those that occur, in the order of ORIGINS
+
+    @property
+    def text(self) -> str:
+        """The output as its tokens decode."""
+        return "".join(span.text for span in self.spans)
+
+    def costliest_rounds(self, cost: float, num_rounds: int = 10) -> list[ExplainedRound]:
+        """Rounds with a rejected draft, those that paid most for a token first."""
+        rejected = [
+            explained for explained in self.rounds if explained.num_accepted_tokens < explained.num_draft_tokens
+        ]
+        ranked = sorted(rejected, key=lambda explained: (-explained.cost_per_token(cost), explained.number))
+        return ranked[:num_rounds]
+
+
+def explain(replayed: TraceReplay, decode: Callable[[IntArray], str]) -> Explanation:
+    """Labels every token of the output.
+
+    Args:
+        replayed: one trace's rounds, to the end.
+        decode: the tokenizer's, tokens to text.
+
+    Example: a round drafted three tokens from the file and two were accepted: its spans are ``file`` with two tokens
+    and ``corrected`` with one.
+    """
+    end_token_id = replayed.trace.end_token_id
+
+    def decode_text(tokens: IntArray) -> str:
+        return decode(tokens[tokens != end_token_id])  # made up where the tokenizer has none
+
+    decoder = TextDecoder(decode_text)
+    spans: list[Span] = []
+    counts: Counter[str] = Counter()
+    for number, finished in enumerate(replayed.rounds, start=1):
+        run: list[tuple[str, str]] = []
+        for origin, token in zip(_origins(finished), finished.tokens, strict=True):
+            run.append((origin, "" if token == end_token_id else decoder.push(int(token))))
+            counts[origin] += 1
+        if number == len(replayed.rounds):
+            run[-1] = (run[-1][0], run[-1][1] + decoder.finish())
+        spans.extend(_merge(number, run))
+    return Explanation(
+        id=replayed.trace.id,
+        num_tokens=counts.total(),
+        spans=tuple(spans),
+        rounds=tuple(_explain_rounds(replayed, decode_text)),
+        num_tokens_by_origin={origin: counts[origin] for origin in ORIGINS if counts[origin]},
+    )
+
+
+def _origins(finished: Round) -> list[str]:
+    """One of ORIGINS for each token of the round."""
+    num_accepted = finished.num_accepted_tokens
+    origins = [SourceKind(int(kind)).label for kind in finished.draft.sources[:num_accepted]]
+    if len(finished.tokens) > num_accepted:
+        is_whole = num_accepted == finished.num_draft_tokens
+        origins.append(PLAIN if finished.num_draft_tokens == 0 else BONUS if is_whole else CORRECTED)
+    return origins
+
+
+def _merge(round_number: int, run: list[tuple[str, str]]) -> list[Span]:
+    spans: list[Span] = []
+    for origin, text in run:
+        if spans and spans[-1].origin == origin:
+            last = spans.pop()
+            spans.append(Span(round_number, origin, last.num_tokens + 1, last.text + text))
+        else:
+            spans.append(Span(round_number, origin, 1, text))
+    return spans
+
+
+def _explain_rounds(replayed: TraceReplay, decode: Callable[[IntArray], str]) -> list[ExplainedRound]:
+    output = np.append(replayed.trace.output, np.int32(replayed.trace.end_token_id))
+    explained: list[ExplainedRound] = []
+    start = 0
+    for number, finished in enumerate(replayed.rounds, start=1):
+        num_drafted, num_accepted = finished.num_draft_tokens, finished.num_accepted_tokens
+        accepted_end = start + num_accepted
+        rejected = finished.draft.tokens[num_accepted:]
+        explained.append(
+            ExplainedRound(
+                number=number,
+                num_tokens_before=start,
+                num_tokens=len(finished.tokens),
+                num_draft_tokens=num_drafted,
+                num_accepted_tokens=num_accepted,
+                match_length=finished.draft.match_length,
+                draft_origin=SourceKind(int(finished.draft.sources[0])).label if num_drafted else None,
+                accepted_text=_text_after(decode, output[:start], output[start:accepted_end]),
+                rejected_text=_text_after(decode, output[:accepted_end], rejected),
+                came_text=_text_after(
+                    decode, output[:accepted_end], output[accepted_end : accepted_end + len(rejected)]
+                ),
+                reason=finished.draft.reason,
+            )
+        )
+        start += len(finished.tokens)
+    return explained
+
+
+def _text_after(decode: Callable[[IntArray], str], before: IntArray, tokens: IntArray) -> str:
+    """What `tokens` add to the text; where they begin inside a character, with the whole of it."""
+    if not len(tokens):
+        return ""
+    tail = before[-NUM_TAIL_TOKENS:]
+    known = decode(tail).rstrip("\ufffd")
+    return decode(np.concatenate([tail, tokens]))[len(known) :]
