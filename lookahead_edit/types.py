@@ -168,12 +168,15 @@ class Draft:
     `match_length` is the number of tokens of the sequence's tail that agreed with the place copied from, or what other
     evidence is worth in agreeing tokens: the `suffix` drafter adds up to 3 for nearness to where it copied last, and
     gives 4 to the file's beginning at the answer's beginning.
+    `probabilities[i]` is the estimated probability that the first i + 1 tokens are all accepted, so it never rises; None
+    where the drafter makes no estimate.
     `distributions` is set by drafters that sample (a draft model): row i is the distribution token i was drawn from.
     """
 
     tokens: IntArray = field(default_factory=lambda: NO_TOKENS)  # int32[num_draft_tokens]
     sources: SourceArray = field(default_factory=lambda: NO_SOURCES)  # int8[num_draft_tokens], SourceKind
     match_length: int = 0
+    probabilities: FloatArray | None = None  # float32[num_draft_tokens]
     distributions: FloatArray | None = None  # float32[num_draft_tokens, vocab_size]
     reason: str | None = None
 
@@ -188,6 +191,7 @@ class Draft:
             tokens=self.tokens[:num_draft_tokens],
             sources=self.sources[:num_draft_tokens],
             match_length=self.match_length,
+            probabilities=None if self.probabilities is None else self.probabilities[:num_draft_tokens],
             distributions=None if self.distributions is None else self.distributions[:num_draft_tokens],
             reason=reason if num_draft_tokens == 0 else self.reason,
         )
