@@ -1,4 +1,4 @@
-"""The command line: `lookahead-edit edit`, `generate`, `replay` and `serve`.
+"""The command line: `lookahead-edit edit`, `generate`, `replay`, `calibrate` and `serve`.
 
 What can be checked without a model is checked first; torch and transformers are imported when a model is loaded.
 Standard output carries the result and nothing else, figures and messages go to standard error. Exit status: 0 done,
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lookahead_edit import __version__
+from lookahead_edit.cli_calibrate import CALIBRATE_EXAMPLES, calibrate, calibrate_editor
 from lookahead_edit.cli_corpus import corpus_app
 from lookahead_edit.cli_display import Display, figures, summary
 from lookahead_edit.cli_edit import EDIT_EXAMPLES, edit
@@ -40,6 +41,9 @@ from lookahead_edit.cli_options import (
 from lookahead_edit.cli_replay import REPLAY_EXAMPLES, replay
 from lookahead_edit.config import ServerConfig
 from lookahead_edit.types import InvalidInput, LookaheadEditError
+
+if TYPE_CHECKING:
+    from lookahead_edit.editor import Editor
 
 EXIT_FAILED = 2
 EXIT_INTERRUPTED = 130
@@ -70,6 +74,7 @@ app = typer.Typer(
 
 app.command(epilog=EDIT_EXAMPLES)(edit)
 app.command(epilog=REPLAY_EXAMPLES)(replay)
+app.command(epilog=CALIBRATE_EXAMPLES)(calibrate)
 app.add_typer(corpus_app)
 
 
@@ -196,7 +201,20 @@ def serve(
     require_model(model)
     # The server prints lines of its own, so no live line beside them.
     display = Display(is_quiet=True)
-    run_server(lambda: open_editor(model, dtype, device, display), config)
+
+    def load() -> Editor:
+        editor = open_editor(model, dtype, device, display)
+        if SPECULATION.policy == "cost":
+            _calibrate(editor)
+        return editor
+
+    run_server(load, config)
+
+
+def _calibrate(editor: Editor) -> None:
+    calibration = calibrate_editor(editor)
+    if calibration is not None and calibration.is_new:
+        typer.echo(f"measured what drafts cost on this machine ({calibration.seconds:.0f} s)", err=True)
 
 
 def main(arguments: list[str] | None = None) -> None:

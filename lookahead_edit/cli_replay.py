@@ -79,10 +79,15 @@ def replay(
         ),
     ] = ",".join(map(str, DEFAULT_COSTS)),
     policy: Annotated[
-        str, typer.Option("--policy", help="How long drafts may be: match_length or fixed.", metavar="NAME")
+        str, typer.Option("--policy", help="How long drafts may be: cost, match_length or fixed.", metavar="NAME")
     ] = SPECULATION.policy,
     max_draft_tokens: Annotated[
-        int, typer.Option("--max-draft-tokens", help="The most that a round may draft.", metavar="N")
+        int | None,
+        typer.Option(
+            "--max-draft-tokens",
+            help="The most that a round may draft; 64 if left out, 512 with --policy cost.",
+            metavar="N",
+        ),
     ] = SPECULATION.max_draft_tokens,
     limit: Annotated[int | None, typer.Option("--limit", help="Stop after so many traces.", min=1, metavar="N")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document with all figures.")] = False,
@@ -133,7 +138,7 @@ def replay(
     if not figures[0].traces:
         raise InvalidInput(f"expected at least one trace in {_label(traces)}, got none", param="traces")
     heading = f"{_counted(figures[0].traces, 'trace')}, {figures[0].output_tokens:,} output tokens"
-    setting = f"policy {policy}, at most {max_draft_tokens} drafted tokens"
+    setting = f"policy {policy}, at most {config.draft_limit} drafted tokens"
     explanation = explained.explanation(loaded)
     title = f"{explained.id}: {explained.drafter}, c = {explained.cost:g}, {setting}"
     if as_json:
@@ -141,7 +146,7 @@ def replay(
             "file": traces,
             "tokenizer": tokenizer or "default",
             "policy": policy,
-            "max_draft_tokens": max_draft_tokens,
+            "max_draft_tokens": config.draft_limit,
             "bad_lines": bad_lines.num_lines,
             "results": [dataclasses.asdict(row) for row in figures],
         }

@@ -67,13 +67,16 @@ class SpeculationConfig:
     enabled: bool = True
     drafter: str = "suffix"
     policy: str = "match_length"
-    max_draft_tokens: int = 64
+    max_draft_tokens: int | None = None  # None: `draft_limit` says
     min_match_length: int = 2  # tokens of the tail that must agree before anything is drafted
     draft_tokens_per_match: float = 4.0  # the match-length policy keeps this many for each matching token
+    # The cost policy's, where the target knows no better: what a further token costs, in forward passes.
+    cost_ratio: float = 0.01
 
     def __post_init__(self) -> None:
         _require(
-            isinstance(self.max_draft_tokens, Integral) and 0 <= self.max_draft_tokens <= 4096,
+            self.max_draft_tokens is None
+            or (isinstance(self.max_draft_tokens, Integral) and 0 <= self.max_draft_tokens <= 4096),
             "max_draft_tokens",
             "to be a whole number between 0 and 4096",
             self.max_draft_tokens,
@@ -90,6 +93,14 @@ class SpeculationConfig:
             "above 0 and finite",
             self.draft_tokens_per_match,
         )
+        _require(0.0 <= self.cost_ratio < math.inf, "cost_ratio", "of at least 0 and finite", self.cost_ratio)
+
+    @property
+    def draft_limit(self) -> int:
+        """`max_draft_tokens`, where it isn't given 64; 512 with the cost policy, which knows when to stop before."""
+        if self.max_draft_tokens is not None:
+            return self.max_draft_tokens
+        return 512 if self.policy == "cost" else 64
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from lookahead_edit.edit_text import EditPrompt, build_edit_prompt
 from lookahead_edit.engine import Engine
 from lookahead_edit.metrics import SpeculationMetrics
 from lookahead_edit.sequence import EndTokenRule, Sequence
-from lookahead_edit.speculation import check_speculation, make_drafter, make_policy
+from lookahead_edit.speculation import check_speculation, cost_curve_of, make_drafter, make_policy
 from lookahead_edit.suffix_index import compile_kernels
 from lookahead_edit.text_answer import AnswerStream
 from lookahead_edit.text_changes import TextEdit, text_edits, unified_diff
@@ -140,6 +140,7 @@ class Editor:
         self.model_name = model_name
         self.config = config or EditConfig()
         compile_kernels()
+        make_policy(SpeculationConfig())  # which may have kernels of its own
 
     def check(self, request: EditRequest | GenerateRequest) -> None:
         """Raises what `stream` would raise at once, without running the model."""
@@ -221,7 +222,7 @@ class Editor:
             is_cancelled=is_cancelled,
         )
         metrics.count_index_build(time.perf_counter() - started)
-        engine = Engine(self.target, make_policy(speculation))
+        engine = Engine(self.target, make_policy(speculation, cost_curve_of(self.target)))
         num_given = 0
         for finished in engine.generate(sequence):
             metrics.add(finished)

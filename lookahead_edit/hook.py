@@ -27,8 +27,9 @@ from lookahead_edit.config import SamplingConfig, SpeculationConfig
 from lookahead_edit.engine import Engine
 from lookahead_edit.metrics import SpeculationMetrics
 from lookahead_edit.sequence import Sequence
-from lookahead_edit.speculation import check_speculation, make_drafter, make_policy
+from lookahead_edit.speculation import make_drafter, make_policy
 from lookahead_edit.suffix_index import compile_kernels
+from lookahead_edit.targets.calibration import stored_curve
 from lookahead_edit.targets.hf import CACHE_KEYWORDS, HfTarget, RowCache, require_decoder, require_rollback
 from lookahead_edit.tokenizer import HfTokenizer
 from lookahead_edit.types import Draft, IntArray, InvalidInput, Source, SourceKind, UnsupportedModel
@@ -95,8 +96,8 @@ class LookaheadEdit:
         self.tokenizer = tokenizer
         self.streamer = streamer
         self.speculation = speculation or SpeculationConfig()
-        check_speculation(self.speculation)
         compile_kernels()
+        make_policy(self.speculation)  # refuses what it doesn't know, and may have kernels of its own
         self.seed = None if seed is None else operator.index(seed)
         self.metrics = SpeculationMetrics()
         self.row_metrics: list[SpeculationMetrics] = []
@@ -143,8 +144,9 @@ class LookaheadEdit:
             model,
             open_cache=lambda opened: caches[by_key[opened.key]],
             open_sampler=lambda opened: rows[by_key[opened.key]].sampler(),
+            cost_curve=stored_curve(model) if self.speculation.policy == "cost" else None,
         )
-        engine = Engine(target, make_policy(self.speculation))
+        engine = Engine(target, make_policy(self.speculation, target.cost_curve))
         try:
             self._decode(engine, rows, input_ids)
             return self._answer(target, rows, caches, generation_config, input_ids)

@@ -1,10 +1,13 @@
-"""How many of the guessed tokens are verified. Knows drafts and rounds; no tokens, no model, no clock."""
+"""How many of the guessed tokens are verified. Knows drafts and rounds; no model, no clock."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from lookahead_edit.config import SpeculationConfig
+from lookahead_edit.cost import CostCurve
+from lookahead_edit.policy_cost import CostPolicy
 from lookahead_edit.types import Draft, Policy, Round
 
 
@@ -49,7 +52,19 @@ class MatchLengthPolicy:
         return int(min(self._max_draft_tokens, self._draft_tokens_per_match * draft.match_length))
 
 
-POLICIES: dict[str, Callable[[SpeculationConfig], Policy]] = {
-    "fixed": lambda config: FixedPolicy(config.max_draft_tokens),
-    "match_length": lambda config: MatchLengthPolicy(config.max_draft_tokens, config.draft_tokens_per_match),
+class PolicyMaker(Protocol):
+    """Makes a fresh policy."""
+
+    def __call__(self, config: SpeculationConfig, cost_curve: CostCurve | None = None) -> Policy:
+        """`cost_curve` is the target's, where it is known."""
+
+
+POLICIES: dict[str, PolicyMaker] = {
+    "cost": lambda config, cost_curve=None: CostPolicy(
+        cost_curve or CostCurve.linear(config.cost_ratio), config.draft_limit
+    ),
+    "fixed": lambda config, cost_curve=None: FixedPolicy(config.draft_limit),
+    "match_length": lambda config, cost_curve=None: MatchLengthPolicy(
+        config.draft_limit, config.draft_tokens_per_match
+    ),
 }

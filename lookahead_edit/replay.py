@@ -12,6 +12,7 @@ from collections.abc import Sequence as SequenceOf
 from typing import TypeAlias
 
 from lookahead_edit.config import SamplingConfig, SpeculationConfig
+from lookahead_edit.cost import CostCurve
 from lookahead_edit.engine import Engine
 from lookahead_edit.metrics import SpeculationMetrics
 from lookahead_edit.replay_figures import DEFAULT_COSTS, ReplayFigures, ReplayTotals, TraceReplay
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 # Policies whose cuts depend on the cost of a token; the others are replayed once for all costs.
-COST_AWARE_POLICIES: frozenset[str] = frozenset()
+COST_AWARE_POLICIES = frozenset({"cost"})
 
 DrafterFactory: TypeAlias = Callable[[TokenTrace], Drafter]
 PolicyFactory: TypeAlias = Callable[[float], Policy]  # from the cost of a token, c
@@ -52,9 +53,9 @@ def drafter_factory(config: SpeculationConfig) -> DrafterFactory:
 
 
 def policy_factory(config: SpeculationConfig) -> PolicyFactory:
-    """Fresh policies of the name in `config`; InvalidInput for an unknown one."""
+    """Fresh policies of the name in `config`, which know the cost; InvalidInput for an unknown name."""
     check_speculation(config)
-    return lambda cost: make_policy(config)
+    return lambda cost: make_policy(config, CostCurve.linear(cost))
 
 
 def replay_trace(trace: TokenTrace, drafter: Drafter, policy: Policy) -> TraceReplay:

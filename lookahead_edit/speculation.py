@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lookahead_edit.config import SpeculationConfig
+from lookahead_edit.cost import CostCurve
 from lookahead_edit.drafters import DRAFTERS
 from lookahead_edit.policy import POLICIES
-from lookahead_edit.types import Drafter, InvalidInput, Policy
+from lookahead_edit.types import Drafter, InvalidInput, Policy, Target
 
 
 def check_speculation(config: SpeculationConfig) -> None:
@@ -22,10 +23,16 @@ def make_drafter(config: SpeculationConfig) -> Drafter:
     return DRAFTERS[config.drafter if config.enabled else "none"](config)
 
 
-def make_policy(config: SpeculationConfig) -> Policy:
-    """The policy of that name."""
+def make_policy(config: SpeculationConfig, cost_curve: CostCurve | None = None) -> Policy:
+    """A fresh policy of that name. Only "cost" asks for the curve; without one it takes `config.cost_ratio`."""
     check_speculation(config)
-    return POLICIES[config.policy](config)
+    return POLICIES[config.policy](config, cost_curve)
+
+
+def cost_curve_of(target: Target) -> CostCurve | None:
+    """What the target says a pass costs, in its attribute `cost_curve`; None for one that has no such attribute."""
+    curve: CostCurve | None = getattr(target, "cost_curve", None)
+    return curve
 
 
 def _check_name(param: str, name: str, known: Mapping[str, object]) -> None:

@@ -20,10 +20,11 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from lookahead_edit.kernels import automaton
 from lookahead_edit.kernels import suffix as kernels
 from lookahead_edit.types import IntArray, InvalidInput, Source, SourceArray, SourceKind
 
-NO_POSITION = kernels.NONE
+NO_POSITION = automaton.NONE
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -134,7 +135,7 @@ class SuffixIndex:
     @property
     def num_tokens(self) -> int:
         """Tokens of sources, separators, prompt and output; the position of the next token."""
-        return int(self._counts[kernels.NUM_TOKENS])
+        return int(self._counts[automaton.NUM_TOKENS])
 
     @property
     def text(self) -> IntArray:
@@ -148,7 +149,11 @@ class SuffixIndex:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all arrays, also what is allocated for tokens to come: at most 102 for a token of capacity."""
+        """Bytes of all arrays, also what is allocated for tokens to come: 82 for a token of capacity.
+
+        The capacity is an eighth more than the sources and the prompt, at least MIN_SPARE_TOKENS, and a fifth more than
+        the text after it has outgrown that: then 99 bytes a token.
+        """
         growing = (self._text, self._kinds, self._refuted, self._states, self._edges, self._slots)
         fixed = (self._counts, self._ends, self._borders, self._copied_tokens, self._copied_kinds)
         return sum(array.nbytes for array in (*growing, *fixed))
@@ -158,7 +163,8 @@ class SuffixIndex:
         check_tokens(tokens, "tokens")
         num_tokens = self.num_tokens
         if num_tokens + len(tokens) > self._capacity_tokens:
-            self._grow((num_tokens + len(tokens)) * 3 // 2)
+            num_needed = num_tokens + len(tokens)
+            self._grow(num_needed + max(num_needed // 5, MIN_SPARE_TOKENS))
         self._take(num_tokens, tokens)
 
     def truncate(self, num_tokens: int) -> None:
@@ -229,11 +235,11 @@ class SuffixIndex:
         self._text = np.empty(0, dtype=np.int32)
         self._kinds = np.empty(0, dtype=np.int8)
         self._refuted = np.empty(0, dtype=np.int8)
-        self._states = np.empty((0, 8), dtype=np.int32)
+        self._states = np.empty(automaton.NUM_COLUMNS, dtype=np.int32)
         self._edges = np.empty((0, 4), dtype=np.int32)
-        self._counts = np.zeros(4, dtype=np.int64)
+        self._counts = np.zeros(3, dtype=np.int64)
         self._grow(capacity_tokens)
-        kernels.clear(self._states, self._slots, self._counts)
+        automaton.clear(self._states, self._slots, self._counts)
         self._kinds[: len(kinds)] = kinds
         self._refuted[: len(refuted)] = refuted
         self._take(0, text)
@@ -241,21 +247,27 @@ class SuffixIndex:
     def _take(self, num_tokens: int, tokens: IntArray) -> None:
         # The kernel gets only our own arrays: one that is read-only or not contiguous would be compiled for anew.
         self._text[num_tokens : num_tokens + len(tokens)] = tokens
-        kernels.append_tokens(len(tokens), self._text, self._states, self._edges, self._slots, self._counts)
+        automaton.append_tokens(len(tokens), self._text, self._states, self._edges, self._slots, self._counts)
 
     def _grow(self, capacity_tokens: int) -> None:
         """Moves everything to larger arrays. A suffix automaton of n tokens has at most 2 n states and n branches."""
+        num_clones = int(self._counts[automaton.NUM_CLONES])
         self._capacity_tokens = capacity_tokens
         self._text = enlarged(self._text, capacity_tokens)
         self._kinds = enlarged(self._kinds, capacity_tokens)
         self._refuted = enlarged(self._refuted, capacity_tokens)
         self._kinds[self.num_tokens :] = SourceKind.OUTPUT
         self._refuted[self.num_tokens :] = 0
-        self._states = enlarged(self._states, 2 * capacity_tokens + 1)
+        num_front = automaton.NUM_COLUMNS * (self.num_tokens + 1)
+        num_back = automaton.NUM_CLONE_COLUMNS * num_clones
+        size = automaton.NUM_COLUMNS * (capacity_tokens + 1) + automaton.NUM_CLONE_COLUMNS * capacity_tokens
+        states = np.empty(size, dtype=np.int32)
+        states[:num_front] = self._states[:num_front]
+        states[size - num_back :] = self._states[len(self._states) - num_back :]
+        self._states = states
         self._edges = enlarged(self._edges, capacity_tokens)
-        num_slots = 1 << (2 * capacity_tokens - 1).bit_length()
-        self._slots = np.full(num_slots, kernels.NONE, dtype=np.int32)
-        kernels.enter_edges(int(self._counts[kernels.NUM_EDGES]), self._edges, self._slots)
+        self._slots = np.full(2 * capacity_tokens, automaton.NONE, dtype=np.int32)
+        automaton.enter_edges(int(self._counts[automaton.NUM_EDGES]), self._edges, self._slots)
 
 
 def enlarged(array: NDArray[Scalar], num_rows: int) -> NDArray[Scalar]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -56,6 +57,17 @@ class HfTokenizer:
             )
         return text
 
+    def token_bytes(self, token: int) -> bytes | None:
+        piece = self._piece(token)
+        if isinstance(piece, bytes) or piece is None:  # bytes: tokenizers made after tiktoken
+            return piece
+        if self._bytes_of_piece is not None:
+            return self._bytes_of_piece(piece)
+        anchor = self.encode("a")[-1:]
+        known, text = self.decode(anchor), self.decode(np.append(anchor, np.int32(token)))
+        is_whole = text.startswith(known) and "\ufffd" not in text
+        return text[len(known) :].encode("utf-8", "surrogatepass") if is_whole else None
+
     def render_chat(self, messages: Sequence[Mapping[str, Any]], prefill: str) -> str:
         if not self._tokenizer.chat_template:
             return _render_without_template(messages) + prefill
@@ -71,6 +83,53 @@ class HfTokenizer:
     @property
     def eos_token_ids(self) -> frozenset[int]:
         return self._end_token_ids
+
+    def _piece(self, token: int) -> str | bytes | None:
+        """How the vocabulary spells a token; None for special and unknown ones."""
+        if not 0 <= token < len(self._tokenizer) or token in self._special_ids:
+            return None
+        piece: str | bytes | None = self._tokenizer.convert_ids_to_tokens(token)
+        return piece
+
+    @cached_property
+    def _special_ids(self) -> frozenset[int]:
+        added = self._tokenizer.added_tokens_decoder
+        special = {token for token, content in added.items() if content.special}
+        return frozenset(special | set(self._tokenizer.all_special_ids))
+
+    @cached_property
+    def _bytes_of_piece(self) -> Callable[[str], bytes] | None:
+        """The vocabulary's spelling, found by trying: classes and settings that lead to one are too many to list."""
+        probe = "a b\né"
+        pieces = [self._piece(int(token)) for token in self.encode(probe, parse_special=False)]
+        for bytes_of_piece in (_bytes_of_byte_level_piece, _bytes_of_sentencepiece_piece):
+            found = b"".join(bytes_of_piece(piece) for piece in pieces if isinstance(piece, str))
+            if found.removeprefix(b" ") == probe.encode():
+                return bytes_of_piece
+        return None
+
+
+def _byte_level_alphabet() -> Mapping[str, int]:
+    """GPT-2's: printable characters of Latin-1 stand for themselves, other bytes for those from U+0100 on, in order."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + index): byte for index, byte in enumerate(others)}
+
+
+_BYTE_LEVEL_ALPHABET = _byte_level_alphabet()
+_SENTENCEPIECE_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+def _bytes_of_byte_level_piece(piece: str) -> bytes:
+    try:
+        return bytes(map(_BYTE_LEVEL_ALPHABET.__getitem__, piece))
+    except KeyError:  # added to the vocabulary later, as it reads
+        return piece.encode("utf-8", "surrogatepass")
+
+
+def _bytes_of_sentencepiece_piece(piece: str) -> bytes:
+    byte = _SENTENCEPIECE_BYTE.fullmatch(piece)
+    return bytes.fromhex(byte[1]) if byte else piece.replace("▁", " ").encode("utf-8", "surrogatepass")
 
 
 def _render_without_template(messages: Sequence[Mapping[str, Any]]) -> str:
@@ -141,6 +200,9 @@ class ByteTokenizer:
 
     def decode(self, tokens: IntArray) -> str:
         return bytes(int(token) for token in tokens if token < 256).decode("utf-8", errors="replace")
+
+    def token_bytes(self, token: int) -> bytes | None:
+        return bytes((token,)) if 0 <= token < 256 else None
 
     def render_chat(self, messages: Sequence[Mapping[str, Any]], prefill: str) -> str:
         turns = "".join(f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in messages)

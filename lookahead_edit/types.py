@@ -310,6 +310,9 @@ class Tokenizer(Protocol):
     def decode(self, tokens: IntArray) -> str:
         """Text without special tokens; an incomplete UTF-8 sequence becomes U+FFFD."""
 
+    def token_bytes(self, token: int) -> bytes | None:
+        """What the token stands for inside a text, in UTF-8; None for special tokens and where it can't be told."""
+
     def render_chat(self, messages: Sequence[Mapping[str, Any]], prefill: str) -> str:
         """The chat template with the assistant's turn opened by `prefill`."""
 

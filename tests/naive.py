@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 def agreeing_tokens(tokens: Sequence[int], end: int) -> int:
@@ -134,3 +134,69 @@ def longest_copy(tokens: Sequence[int], future: Sequence[int], limit: int) -> tu
         if length > best[1]:
             best = (start, length)
     return best
+
+
+def ends_by_context(text: Sequence[int], depth: int) -> list[int]:
+    """Positions with a token at and before them, by the `depth` tokens before them, read backwards."""
+    ends = [end for end in range(1, len(text)) if text[end - 1] >= 0 and text[end] >= 0]
+    return sorted(ends, key=lambda end: list(text[:end])[::-1][:depth])
+
+
+def workspace_match(text: Sequence[int], tail: Sequence[int], min_count: int, depth: int) -> tuple[int, list[int]]:
+    """Length of the longest suffix of `tail` that ends `min_count` times or more, and the ends by their contexts."""
+    ends = ends_by_context(text, depth)
+    for length in range(min(len(tail), depth), 0, -1):
+        part = list(tail[len(tail) - length :])
+        found = [end for end in ends if end >= length and list(text[end - length : end]) == part]
+        if len(found) >= min_count and min(part) >= 0:
+            return length, found
+    return 0, []
+
+
+def majority(text: Sequence[int], ends: Sequence[int], max_looked_at: int, max_followed: int) -> tuple[int, int]:
+    """(how many looked at agree on the next token, last position that follows most of them token by token)."""
+    num_looked_at = min(len(ends), max_looked_at)
+    kept = [ends[index * len(ends) // num_looked_at] for index in range(num_looked_at)]
+    sizes = list[int]()
+    for offset in range(max_followed):
+        groups = {text[end + offset]: [x for x in kept if text[x + offset] == text[end + offset]] for end in kept}
+        groups.pop(-1, None)  # a separator
+        if not groups:
+            break
+        kept = max(groups.values(), key=lambda group: (len(group), max(group)))
+        sizes.append(len(kept))
+        if len(kept) == 1:
+            break
+    return (sizes[0], max(kept)) if kept else (0, -1)
+
+
+def run_cost(mean_length: float, costs: Sequence[float]) -> float:
+    """Cost of getting through a run of geometric length with this mean, under the best constant draft length."""
+    survival = mean_length / (1 + mean_length)
+    return min(cost / (1 - survival**width) for width, cost in enumerate(costs, start=1))
+
+
+def draft_costs(
+    probabilities: Sequence[float], costs: Sequence[float], run_cost: Callable[[float], float]
+) -> list[float]:
+    """For each draft length from 0 on, what it costs until the copied run has ended."""
+    num_tokens = len(probabilities)
+    before = ([1.0, *probabilities] if num_tokens < 9 else list(probabilities))[-9:]
+    decay = min((before[-1] / before[0]) ** (1 / (len(before) - 1)), 0.998)
+    tail = [probabilities[-1] * decay**distance for distance in range(1, 20_000)]
+    both = [*probabilities, *tail]
+    return [
+        costs[length] + both[length] * run_cost(sum(both[length + 1 :]) / both[length])
+        for length in range(num_tokens + 1)
+    ]
+
+
+def shared_length(lengths: Sequence[int], savings: Sequence[Sequence[float]], costs: Sequence[float]) -> int:
+    """The longest draft of a batch: the one with the best sum of savings, less what its width costs more than one."""
+    gains = {
+        longest: sum(saved[min(longest, length)] for saved, length in zip(savings, lengths, strict=True))
+        - (costs[longest] - costs[0])
+        for longest in range(1, max(lengths) + 1)
+    }
+    best = max(gains, key=lambda longest: gains[longest])
+    return best if gains[best] > 0 else 0

@@ -20,8 +20,8 @@ ROOT = Path(lookahead_edit.__file__).parent
 LAYERS = (
     r"types",
     r"config|kernels.*",
-    r"suffix_index|verify|metrics|tokenizer|text_\w+|edit_text|traces",
-    r"drafters.*|policy|sequence|speculation",
+    r"suffix_index|workspace_index|verify|metrics|tokenizer|text_\w+|edit_text|traces",
+    r"cost|drafters.*|payoff|acceptance|policy\w*|sequence|speculation",
     r"engine",
     r"targets.*|hook|editor|replay\w*|corpus\w*|audit\w*|vllm_plugin",
     r"server.*",

@@ -67,7 +67,7 @@ def test_json_is_one_object_with_the_figures_of_each_drafter_and_cost(run: Run, 
         "file": str(traces),
         "tokenizer": "default",
         "policy": SpeculationConfig.policy,
-        "max_draft_tokens": SpeculationConfig.max_draft_tokens,
+        "max_draft_tokens": SpeculationConfig().draft_limit,
         "bad_lines": 0,
     }
     results = document["results"]

@@ -11,7 +11,7 @@ import naive
 import numpy as np
 import pytest
 
-from lookahead_edit.kernels import ngram, suffix
+from lookahead_edit.kernels import automaton, ngram, suffix
 
 IS_COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 MAX_RANDOM_TOKENS = 400 if IS_COMPILED else 60
@@ -26,12 +26,12 @@ class Automaton:
     def __post_init__(self) -> None:
         num_tokens = len(self.tokens)
         self.text = np.array(self.tokens, dtype=np.int32)
-        self.states = np.empty((2 * num_tokens + 1, 8), dtype=np.int32)
+        self.states = np.empty(13 * num_tokens + 5, dtype=np.int32)
         self.edges = np.empty((num_tokens, 4), dtype=np.int32)
-        self.slots = np.empty(1 << (2 * num_tokens).bit_length(), dtype=np.int32)
-        self.counts = np.empty(4, dtype=np.int64)
-        suffix.clear(self.states, self.slots, self.counts)
-        suffix.append_tokens(num_tokens, self.text, self.states, self.edges, self.slots, self.counts)
+        self.slots = np.empty(2 * num_tokens, dtype=np.int32)
+        self.counts = np.empty(3, dtype=np.int64)
+        automaton.clear(self.states, self.slots, self.counts)
+        automaton.append_tokens(num_tokens, self.text, self.states, self.edges, self.slots, self.counts)
 
     def find_longest(
         self, max_ends: int = 64, max_scan_length: int = 64, max_scanned: int = 1000
@@ -67,6 +67,7 @@ REPETITIVE = {
     "period two": [0, 1] * 75,
     "period seven with a fault": [*([1, 2, 3, 4, 5, 6, 7] * 10), 9, *([1, 2, 3, 4, 5, 6, 7] * 10)],
     "Fibonacci word": fibonacci_word(150),
+    "run between marks": [0, *([1] * 148), 2],
     "long run after a mark": [*([5] * 80), 6, *([5] * 40)],
 }
 
@@ -121,18 +122,20 @@ def test_scan_equals_its_twin_for_every_length() -> None:
 
 def test_automaton_stays_within_its_bounds_and_the_tree_lists_every_state_once() -> None:
     for tokens in [*random_strings(20), *REPETITIVE.values()]:
-        automaton = Automaton(tokens)
-        num_states = int(automaton.counts[suffix.NUM_STATES])
-        assert num_states <= max(2 * len(tokens), 2)
-        assert automaton.counts[suffix.NUM_EDGES] <= len(tokens)
+        index = Automaton(tokens)
+        num_clones = int(index.counts[automaton.NUM_CLONES])
+        assert num_clones < len(tokens)
+        assert index.counts[automaton.NUM_EDGES] <= len(tokens)
+        states = [*range(len(tokens) + 1), *range(-1 - num_clones, -1)]
         seen = []
-        for state in range(num_states):
-            child = automaton.states[state, suffix.CHILD]
-            while child != suffix.NONE:
-                assert automaton.states[child, suffix.LINK] == state
+        for state in states:
+            child = index.states[automaton.row_of(state) + automaton.CHILD]
+            while child != automaton.NONE:
+                assert index.states[automaton.row_of(child) + automaton.LINK] == state
+                assert automaton.length_of(child, index.states) > automaton.length_of(state, index.states)
                 seen.append(int(child))
-                child = automaton.states[child, suffix.SIBLING]
-        assert sorted(seen) == list(range(1, num_states))
+                child = index.states[automaton.row_of(child) + automaton.SIBLING]
+        assert sorted([automaton.ROOT, *seen]) == sorted(states)
 
 
 def random_places() -> Iterator[tuple[list[int], list[int], int]]:
@@ -162,10 +165,10 @@ def test_chosen_place_equals_its_twin() -> None:
     ends, borders = np.empty(64, dtype=np.int32), np.empty(64, dtype=np.int32)
     for tokens, kinds, position in random_places():
         refuted = generator.integers(0, 4, len(tokens)).tolist()
-        automaton = Automaton(tokens)
-        arrays = (np.array(kinds, dtype=np.int8), np.array(refuted, dtype=np.int8), automaton.states, automaton.counts)
-        for cursor in (position, suffix.NONE):
-            chosen = suffix.choose_end(automaton.text, *arrays, cursor, ends, borders)
+        index = Automaton(tokens)
+        marks = (np.array(kinds, dtype=np.int8), np.array(refuted, dtype=np.int8))
+        for cursor in (position, automaton.NONE):
+            chosen = suffix.choose_end(index.text, *marks, index.states, index.counts, cursor, ends, borders)
             assert chosen == naive.place(tokens, kinds, refuted, cursor)
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from lookahead_edit.config import SpeculationConfig
 from lookahead_edit.policy import POLICIES, FixedPolicy, MatchLengthPolicy
-from lookahead_edit.types import Draft, Round, SourceKind
+from lookahead_edit.speculation import make_policy
+from lookahead_edit.types import Draft, InvalidInput, Round, SourceKind
 
 
 def draft_of(num_tokens: int, match_length: int = 1) -> Draft:
@@ -56,3 +57,16 @@ def test_no_draft_tokens_allowed_means_none(name: str) -> None:
     (kept,) = policy.cut([draft_of(5, match_length=9)])
     assert len(kept) == 0
     assert kept.reason is not None
+
+
+def test_the_limit_is_the_policys_own_unless_it_is_given() -> None:
+    limits = {name: SpeculationConfig(policy=name).draft_limit for name in POLICIES}
+    assert limits == {"cost": 512, "fixed": 64, "match_length": 64}
+    assert SpeculationConfig(policy="cost", max_draft_tokens=7).draft_limit == 7
+    assert make_policy(SpeculationConfig(policy="fixed")).max_draft_tokens == 64
+
+
+@pytest.mark.parametrize("cost_ratio", [-0.1, float("nan"), float("inf")])
+def test_a_cost_that_is_none_is_refused(cost_ratio: float) -> None:
+    with pytest.raises(InvalidInput, match="expected cost_ratio of at least 0 and finite"):
+        SpeculationConfig(cost_ratio=cost_ratio)

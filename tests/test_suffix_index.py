@@ -175,11 +175,28 @@ def test_read_only_and_strided_tokens_are_taken() -> None:
     assert index.text[20:].tolist() == list(range(0, 20, 2))
 
 
-def test_memory_is_reported_and_bounded() -> None:
-    generator = np.random.default_rng(5)
-    for num_values in (1, 4, 2**31 - 1):
-        index = SuffixIndex(generator.integers(0, num_values, 4000).astype(np.int32))
-        assert 94 * 4000 < index.num_bytes < 120 * 4000
-        for _ in range(20):
-            index.append(generator.integers(0, num_values, 200).astype(np.int32))
-        assert index.num_bytes < 160 * index.num_tokens
+WORST = [0, *[1] * 9998, 2]  # has the most states, and the most branches
+
+
+@pytest.mark.parametrize("tokens", [WORST, [1] * 10_000, list(range(10_000)), [0, 0, 0, 1] * 2500])
+def test_memory_is_at_most_100_bytes_a_token_also_after_growth(tokens: list[int]) -> None:
+    stream = tokens_of(*tokens)
+    index = SuffixIndex(stream[:4000])
+    arrays = [array for array in vars(index).values() if isinstance(array, np.ndarray)]
+    assert index.num_bytes == sum(array.nbytes for array in arrays)
+    while index.num_tokens < len(stream):
+        assert 82 * index.num_tokens < index.num_bytes <= 100 * index.num_tokens
+        index.append(stream[index.num_tokens : index.num_tokens + 50])
+    assert match_of(index) == match_of(SuffixIndex(stream))
+
+
+@pytest.mark.parametrize("num_tokens", [1, 2, 300, 2000])
+def test_the_worst_text_fits_the_arrays(num_tokens: int) -> None:
+    tokens = WORST[: num_tokens - 1]
+    index = SuffixIndex(tokens_of(*tokens))
+    index._build(index.text.copy(), index.kinds.copy(), np.zeros(len(tokens), dtype=np.int8), num_tokens)
+    index.append(tokens_of(2))
+    assert index.num_tokens == index._capacity_tokens
+    assert match_of(index) == (0, [])
+    index.append(tokens_of(1, 1))
+    assert index.longest_match().length == min(2, max(num_tokens - 2, 1))

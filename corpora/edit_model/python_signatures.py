@@ -88,7 +88,8 @@ def change_default(rng: random.Random, piece: Piece) -> Edit | None:
     places = []
     for node in view.functions if view else ():
         defaults = node.args.defaults
-        for argument, value in zip(node.args.args[-len(defaults) :] if defaults else [], defaults, strict=True):
+        positional = [*node.args.posonlyargs, *node.args.args]
+        for argument, value in zip(positional[-len(defaults) :] if defaults else [], defaults, strict=True):
             if isinstance(value, ast.Constant) and value.lineno == value.end_lineno:
                 places.append((node, argument.arg, value))
     if view is None or not places:

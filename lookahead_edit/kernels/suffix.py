@@ -1,20 +1,8 @@
-"""Online suffix automaton over int32 tokens, in flat arrays. Trusts its input; `suffix_index.SuffixIndex` owns it.
+"""Searches a suffix automaton for places to copy from, and copies. Trusts its input.
 
-A state stands for all substrings that end at the same positions. Blumer et al., "The smallest automaton recognizing
-the subwords of a text" (1985); the on-line construction is the usual one. Two things are ours: a state's first
-transition is stored in the state (its token is ``text[FIRST_END + 1]``), only branches go to the hash table, never more
-than tokens; and states list their children in the tree of suffix links, so that all ends of a match can be visited.
-
-Arrays (n tokens):
-    text    int32[n]       tokens; sources are parted by unique negative separators
-    states  int32[2 n, 8]  columns LENGTH … PREVIOUS below; row 0 is the root
-    edges   int32[n, 4]    columns EDGE_STATE … EDGE_NEXT below; the branches only
-    slots   int32[2^k]     open addressing, (state, token) -> row of `edges`, NONE where free; at most half full
-    counts  int64[4]       NUM_TOKENS, NUM_STATES, NUM_EDGES, LAST_STATE
-    kinds   int8[n]        types.SourceKind of each token
-    refuted int8[n]        longest match (up to MAX_COMPARED) after which copying from here was wrong at once
-
-An *end* is the position after an occurrence, that is, of the token that followed it.
+`automaton` says what `text`, `states` and `counts` are, and what an end is. Beside the text (n tokens) stand
+    kinds   int8[n]  types.SourceKind of each token
+    refuted int8[n]  longest match (up to MAX_COMPARED) after which copying from here was wrong at once
 """
 
 from __future__ import annotations
@@ -25,180 +13,27 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-Ints: TypeAlias = NDArray[np.int32]
+from lookahead_edit.kernels.automaton import (
+    CHILD,
+    LINK,
+    NONE,
+    NUM_TOKENS,
+    ROOT,
+    SIBLING,
+    Counts,
+    Ints,
+    length_of,
+    row_of,
+)
+
 Bytes: TypeAlias = NDArray[np.int8]
-Counts: TypeAlias = NDArray[np.int64]
 Pair: TypeAlias = tuple[int, int]
 
-NONE, ROOT = -1, 0
-
-# Columns of `states`.
-LENGTH = 0  # tokens of the longest substring of this state
-LINK = 1  # state of the longest suffix that also ends elsewhere
-FIRST_END = 2  # position of the last token of the first occurrence (inclusive)
-NEXT = 3  # where text[FIRST_END + 1] leads
-EDGES = 4  # first row of this state's branches
-CHILD, SIBLING, PREVIOUS = 5, 6, 7  # first child, next and previous sibling in the tree of suffix links
-
-EDGE_STATE, EDGE_TOKEN, EDGE_TARGET, EDGE_NEXT = range(4)  # columns of `edges`
-NUM_TOKENS, NUM_STATES, NUM_EDGES, LAST_STATE = range(4)  # entries of `counts`
 FILE, PREDICTION = range(2)  # values of `kinds`
 
 MAX_COMPARED = 64  # tokens compared where a match needn't be measured to its end
 MAX_NEAR_TOKENS = 16  # looked at after the cursor
 MAX_SCANNED = 1024  # tokens looked back for the most recent of very many ends
-
-
-@njit(cache=True)
-def slot_of(state: int, token: int, slots: Ints) -> int:
-    """First slot to probe. The products stay below 2**63, so that plain NumPy computes the same without overflow."""
-    mixed = (np.int64(state) * 1481765933) ^ (np.int64(token) * 1865811235)
-    return int((mixed ^ (mixed >> 23)) & (len(slots) - 1))
-
-
-@njit(cache=True)
-def find_edge(state: int, token: int, edges: Ints, slots: Ints) -> int:
-    """Row of the branch, or NONE."""
-    slot = slot_of(state, token, slots)
-    while True:
-        edge: int = slots[slot]
-        if edge == NONE or (edges[edge, EDGE_STATE] == state and edges[edge, EDGE_TOKEN] == token):
-            return edge
-        slot = (slot + 1) & (len(slots) - 1)
-
-
-@njit(cache=True)
-def enter_edge(edge: int, edges: Ints, slots: Ints) -> None:
-    """Enters one branch into the table: the first free slot from its own on."""
-    slot = slot_of(edges[edge, EDGE_STATE], edges[edge, EDGE_TOKEN], slots)
-    while slots[slot] != NONE:
-        slot = (slot + 1) & (len(slots) - 1)
-    slots[slot] = edge
-
-
-@njit(cache=True)
-def enter_edges(num_edges: int, edges: Ints, slots: Ints) -> None:
-    """Enters all branches into an empty table (after it has grown)."""
-    for edge in range(num_edges):
-        enter_edge(edge, edges, slots)
-
-
-@njit(cache=True)
-def add_edge(state: int, token: int, target: int, states: Ints, edges: Ints, slots: Ints, counts: Counts) -> None:
-    """Adds a branch that isn't there yet."""
-    edge = counts[NUM_EDGES]
-    counts[NUM_EDGES] = edge + 1
-    edges[edge, EDGE_STATE] = state
-    edges[edge, EDGE_TOKEN] = token
-    edges[edge, EDGE_TARGET] = target
-    edges[edge, EDGE_NEXT] = states[state, EDGES]
-    states[state, EDGES] = edge
-    enter_edge(edge, edges, slots)
-
-
-@njit(cache=True)
-def add_child(child: int, parent: int, states: Ints) -> None:
-    """Makes `child` the first of `parent`'s children."""
-    first = states[parent, CHILD]
-    states[child, LINK] = parent
-    states[child, SIBLING] = first
-    states[child, PREVIOUS] = NONE
-    if first != NONE:
-        states[first, PREVIOUS] = child
-    states[parent, CHILD] = child
-
-
-@njit(cache=True)
-def split_state(state: int, length: int, states: Ints, edges: Ints, slots: Ints, counts: Counts) -> int:
-    """A new state takes over the substrings of up to `length` tokens, and the place in the tree."""
-    clone: int = counts[NUM_STATES]
-    counts[NUM_STATES] = clone + 1
-    for column in range(8):
-        states[clone, column] = states[state, column]
-    states[clone, LENGTH] = length
-    states[clone, EDGES] = NONE
-    edge = states[state, EDGES]
-    while edge != NONE:
-        add_edge(clone, edges[edge, EDGE_TOKEN], edges[edge, EDGE_TARGET], states, edges, slots, counts)
-        edge = edges[edge, EDGE_NEXT]
-    before, after = states[clone, PREVIOUS], states[clone, SIBLING]
-    if before != NONE:
-        states[before, SIBLING] = clone
-    else:
-        states[states[clone, LINK], CHILD] = clone
-    if after != NONE:
-        states[after, PREVIOUS] = clone
-    states[clone, CHILD] = NONE
-    add_child(state, clone, states)
-    return clone
-
-
-@njit(cache=True)
-def append_token(text: Ints, states: Ints, edges: Ints, slots: Ints, counts: Counts) -> None:
-    """Amortised O(1): every step of the walk below adds a transition, and there are at most 3 n of those."""
-    position = counts[NUM_TOKENS]
-    counts[NUM_TOKENS] = position + 1
-    token = text[position]
-    current = counts[NUM_STATES]
-    counts[NUM_STATES] = current + 1
-    states[current] = NONE
-    states[current, LENGTH] = position + 1
-    states[current, FIRST_END] = position
-
-    last = counts[LAST_STATE]
-    counts[LAST_STATE] = current
-    states[last, NEXT] = current
-    walk = states[last, LINK]
-    target = NONE
-    while walk != NONE:
-        if text[states[walk, FIRST_END] + 1] == token:
-            target = states[walk, NEXT]
-            break
-        if states[walk, EDGES] != NONE:
-            edge = find_edge(walk, token, edges, slots)
-            if edge != NONE:
-                target = edges[edge, EDGE_TARGET]
-                break
-        add_edge(walk, token, current, states, edges, slots, counts)
-        walk = states[walk, LINK]
-
-    if target == NONE:
-        add_child(current, ROOT, states)
-        return
-    length = states[walk, LENGTH] + 1
-    if length == states[target, LENGTH]:
-        add_child(current, target, states)
-        return
-    clone = split_state(target, length, states, edges, slots, counts)
-    while walk != NONE:
-        if text[states[walk, FIRST_END] + 1] == token:
-            if states[walk, NEXT] != target:
-                break
-            states[walk, NEXT] = clone
-        else:
-            edge = find_edge(walk, token, edges, slots)
-            if edges[edge, EDGE_TARGET] != target:
-                break
-            edges[edge, EDGE_TARGET] = clone
-        walk = states[walk, LINK]
-    add_child(current, clone, states)
-
-
-@njit(cache=True)
-def append_tokens(num_new_tokens: int, text: Ints, states: Ints, edges: Ints, slots: Ints, counts: Counts) -> None:
-    """Takes in tokens that already stand in `text`; the other arrays have room for them."""
-    for _ in range(num_new_tokens):
-        append_token(text, states, edges, slots, counts)
-
-
-@njit(cache=True)
-def clear(states: Ints, slots: Ints, counts: Counts) -> None:
-    """The index of an empty text."""
-    counts[:] = 0
-    counts[NUM_STATES] = 1
-    slots[:] = NONE
-    states[ROOT, :] = NONE
-    states[ROOT, LENGTH] = 0
 
 
 @njit(cache=True)
@@ -220,24 +55,23 @@ def collect_ends(state: int, states: Ints, num_tokens: int, ends: Ints) -> int:
     count = 0
     node = state
     while True:
-        end = states[node, FIRST_END] + 1
-        if states[node, LENGTH] == end and end != num_tokens:  # a prefix of the text, that is, no split state
+        if node >= 0 and node != num_tokens:
             if count == len(ends):
                 return NONE
             place = count  # insertion sort: mostly a handful
-            while place > 0 and ends[place - 1] < end:
+            while place > 0 and ends[place - 1] < node:
                 ends[place] = ends[place - 1]
                 place -= 1
-            ends[place] = end
+            ends[place] = node
             count += 1
-        if states[node, CHILD] != NONE:
-            node = states[node, CHILD]
+        if states[row_of(node) + CHILD] != NONE:
+            node = states[row_of(node) + CHILD]
             continue
-        while node != state and states[node, SIBLING] == NONE:
-            node = states[node, LINK]
+        while node != state and states[row_of(node) + SIBLING] == NONE:
+            node = states[row_of(node) + LINK]
         if node == state:
             return count
-        node = states[node, SIBLING]
+        node = states[row_of(node) + SIBLING]
 
 
 @njit(cache=True)
@@ -279,10 +113,10 @@ def find_longest(text: Ints, states: Ints, counts: Counts, max_scanned: int, end
     no more than ``len(borders)`` tokens are compared. Where none is found there, any one is listed.
     """
     num_tokens = counts[NUM_TOKENS]
-    state = states[counts[LAST_STATE], LINK]
-    if state <= ROOT:
+    state = states[row_of(num_tokens) + LINK]
+    if state in (NONE, ROOT):
         return 0, 0
-    length = states[state, LENGTH]
+    length = length_of(state, states)
     count = collect_ends(state, states, num_tokens, ends)
     if count == NONE:
         length = min(length, len(borders))
@@ -321,7 +155,14 @@ def find_near(text: Ints, kinds: Bytes, num_tokens: int, cursor: int) -> Pair:
 
 @njit(cache=True)
 def choose_end(
-    text: Ints, kinds: Bytes, refuted: Bytes, states: Ints, counts: Counts, cursor: int, ends: Ints, borders: Ints
+    text: Ints,
+    kinds: Bytes,
+    refuted: Bytes,
+    states: Ints,
+    counts: Counts,
+    cursor: int,
+    ends: Ints,
+    borders: Ints,
 ) -> Pair:
     """(match length, end) to copy from; the end is NONE if there is no place, or none that deserves another try.
 

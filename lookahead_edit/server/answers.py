@@ -160,7 +160,7 @@ def speculative_decoding(metrics: SpeculationMetrics, speculation: SpeculationCo
         num_spec_steps=metrics.num_draft_rounds,
         num_accepted_draft_tokens=metrics.num_accepted_tokens,
         num_draft_tokens=metrics.num_draft_tokens,
-        num_spec_tokens=speculation.max_draft_tokens if speculation.enabled else 0,
+        num_spec_tokens=speculation.draft_limit if speculation.enabled else 0,
         tokens_per_forward=metrics.tokens_per_round,
         drafts_by_source={
             source: SourceDrafts(

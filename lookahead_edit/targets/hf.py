@@ -22,6 +22,7 @@ from torch import Tensor
 from transformers import Cache, DynamicCache, PreTrainedModel, StaticCache
 
 from lookahead_edit.config import TargetConfig
+from lookahead_edit.cost import CPU_CURVE, CostCurve
 from lookahead_edit.types import IntArray, Row, UnsupportedModel, Verified
 from lookahead_edit.verify import GreedySampler, Sampler, make_sampler
 
@@ -77,6 +78,7 @@ class HfTarget:
         config: how prompts are read.
         open_cache: the cache of a new row; by default an empty dynamic one.
         open_sampler: the sampler of a new row; by default what its SamplingConfig says.
+        cost_curve: what a pass costs, where it was measured; by default that of a CPU on CPUs, elsewhere unknown.
 
     Raises:
         UnsupportedModel: encoder-decoder models, and those without a cache of transformers in forward(); in verify(),
@@ -90,6 +92,7 @@ class HfTarget:
         *,
         open_cache: Callable[[Row], RowCache] | None = None,
         open_sampler: Callable[[Row], Sampler] | None = None,
+        cost_curve: CostCurve | None = None,
     ) -> None:
         require_decoder(model)
         name = type(model).__name__
@@ -98,6 +101,7 @@ class HfTarget:
         if not cache_keywords:
             raise UnsupportedModel(f"{name} takes no transformers cache in forward(), so nothing can be rolled back")
         self.model = model
+        self.cost_curve = cost_curve or (CPU_CURVE if model.device.type == "cpu" else None)
         self._config = config or TargetConfig()
         self._cache_keyword = cache_keywords[0]
         self._takes_positions = "position_ids" in parameters

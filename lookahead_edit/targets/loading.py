@@ -51,6 +51,7 @@ def load_editor(
 
 def editor_of(model: PreTrainedModel, tokenizer: Any, model_name: str | None = None) -> Editor:
     """An editor on a loaded model; answers end at any end token of the tokenizer or the generation config."""
+    from lookahead_edit.targets.calibration import stored_curve
     from lookahead_edit.targets.hf import HfTarget
     from lookahead_edit.tokenizer import HfTokenizer
 
@@ -59,7 +60,8 @@ def editor_of(model: PreTrainedModel, tokenizer: Any, model_name: str | None = N
     if tokenizer.eos_token_id is not None:
         end_token_ids.add(tokenizer.eos_token_id)
     name = model_name or model.config.name_or_path or type(model).__name__
-    return Editor(HfTarget(model), HfTokenizer(tokenizer, frozenset(end_token_ids)), model_name=name)
+    target = HfTarget(model, cost_curve=stored_curve(model))
+    return Editor(target, HfTokenizer(tokenizer, frozenset(end_token_ids)), model_name=name)
 
 
 def is_default(name: str | None) -> bool:

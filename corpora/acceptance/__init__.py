@@ -1,0 +1,1 @@
+"""How the drafter's acceptance model is learned from recorded edits, and how well it holds."""

@@ -1,0 +1,38 @@
+"""The acceptance model: how likely a drafted token is accepted, learned from recorded edits, not from the model.
+
+Knows no request; `corpora/acceptance` says what it was learned from and how well it holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import numpy as np
+
+from lookahead_edit.kernels.acceptance import NUM_TAIL_ENTRIES, Floats, Ints
+
+FILE = "acceptance.npz"
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceModel:
+    """Trees for the first token of a copy, log odds for the ones after it; see `kernels.acceptance` for the arrays."""
+
+    roots: Ints  # int32[num_trees]
+    splits: Ints  # int32[num_nodes]
+    thresholds: Floats  # float32[num_nodes]
+    children: Ints  # int32[num_nodes, 2]
+    tail_log_odds: Floats  # float32[NUM_TAIL_ENTRIES]
+
+    def __post_init__(self) -> None:
+        assert self.children.shape == (len(self.splits), 2)
+        assert self.tail_log_odds.shape == (NUM_TAIL_ENTRIES,)
+
+
+@cache
+def acceptance_model() -> AcceptanceModel:
+    """The one that comes with the package."""
+    with files("lookahead_edit.data").joinpath(FILE).open("rb") as file, np.load(file) as arrays:
+        return AcceptanceModel(**{name: np.ascontiguousarray(arrays[name]) for name in arrays.files})

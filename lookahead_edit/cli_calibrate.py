@@ -1,0 +1,103 @@
+"""`lookahead-edit calibrate`: measures what a forward pass of the model costs here, by its width."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from lookahead_edit.cli_display import Display
+from lookahead_edit.cli_files import write_standard_output
+from lookahead_edit.cli_options import Device, DtypeOption, Model, Quiet, open_editor
+from lookahead_edit.types import UnsupportedModel
+
+if TYPE_CHECKING:
+    from lookahead_edit.editor import Editor
+    from lookahead_edit.targets.calibration import Calibration
+
+CALIBRATE_EXAMPLES = """\b
+Examples:
+  lookahead-edit calibrate
+  lookahead-edit calibrate --model Qwen/Qwen2.5-Coder-7B-Instruct --force
+"""
+
+
+def calibrate(
+    model: Model = None,
+    force: Annotated[bool, typer.Option("--force", help="Measure even if there is a stored measurement.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    dtype: DtypeOption = None,
+    device: Device = None,
+    quiet: Quiet = False,
+) -> None:
+    """Measures what drafts cost with a model on this machine.
+
+    Takes a few seconds; the cost policy of later runs goes by it. The width of a pass is drafted tokens + 1, and c is
+    the --cost at which `replay` would reckon such a pass as it was measured.
+    """
+    display = Display(is_quiet=quiet)
+    editor = open_editor(model, dtype, device, display)
+    with display.live("measuring"):
+        calibration = calibrate_editor(editor, force=force)
+    if calibration is None:
+        raise UnsupportedModel(f"{editor.model_name} could not be measured: its passes take too long here")
+    if as_json:
+        write_standard_output(json.dumps(_document(editor, calibration), allow_nan=False) + "\n")
+    else:
+        _print_table(calibration)
+    if calibration.path is None:
+        display.say("could not be stored: there is no cache directory that can be written")
+    else:
+        display.say(f"{'measured, stored in' if calibration.is_new else 'found in'} {calibration.path}")
+
+
+def calibrate_editor(editor: Editor, *, force: bool = False) -> Calibration | None:
+    """Gives the editor's target a measured cost curve; None where it can't be measured."""
+    from lookahead_edit.targets.calibration import calibrate as calibrate_target
+    from lookahead_edit.targets.hf import HfTarget
+
+    return calibrate_target(editor.target, force=force) if isinstance(editor.target, HfTarget) else None
+
+
+def replay_cost(width: int, relative_cost: float) -> float | None:
+    """The c for which ``(1 + c * width) / (1 + c)`` is the relative cost; None where there is none.
+
+    Example:
+        >>> replay_cost(64, 3.25)  # 64 tokens cost as much as 3.25 single ones
+        0.037037037037037035
+    """
+    return max(0.0, relative_cost - 1.0) / (width - relative_cost) if 1.0 < width > relative_cost else None
+
+
+def _document(editor: Editor, calibration: Calibration) -> dict[str, Any]:
+    rows = _rows(calibration)
+    return {
+        "model": editor.model_name,
+        "path": None if calibration.path is None else str(calibration.path),
+        "new": calibration.is_new,
+        "seconds": calibration.seconds,
+        "passes": [dict(zip(("width", "seconds", "relative", "c"), row, strict=True)) for row in rows],
+    }
+
+
+def _rows(calibration: Calibration) -> list[tuple[int, float, float, float | None]]:
+    costs = calibration.curve.costs[0]
+    relative = [cost / costs[0] for cost in costs]
+    widths = calibration.curve.widths
+    return [(*row, replay_cost(row[0], row[2])) for row in zip(widths, costs, relative, strict=True)]
+
+
+def _print_table(calibration: Calibration) -> None:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for header in ("width", "ms", "relative", "c"):
+        table.add_column(header, justify="right")
+    for width, seconds, relative, cost in _rows(calibration):
+        table.add_row(str(width), f"{seconds * 1000:.1f}", f"{relative:.2f}", "-" if cost is None else f"{cost:.3g}")
+    console = Console(highlight=False, width=80)
+    with console.capture() as capture:
+        console.print(table)
+    write_standard_output("\n".join(line.rstrip() for line in capture.get().splitlines()).strip("\n") + "\n")

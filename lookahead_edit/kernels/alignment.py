@@ -1,0 +1,178 @@
+"""Where in the file the output is. Trusts its input; `drafters.edit.EditDrafter` owns the arrays.
+
+`predicted` (int32) is the file as the model is expected to write it on, `text` everything the suffix index holds, the
+output at its end. The cursor goes along `predicted` with every token of the output, drafted or not, so what it knows
+doesn't depend on the drafts. Where a token differs, the cursor stays, and a *hunk* begins; it ends where enough tokens
+agree with a place near the cursor, or more with one further away.
+
+`state` (int64[NUM_FIELDS]) is a sequence's memory; see the fields below.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Ints: TypeAlias = NDArray[np.int32]
+Counts: TypeAlias = NDArray[np.int64]
+
+NONE = -1
+
+CURSOR = 0  # next token of `predicted`; within a hunk, the first one that was replaced
+IS_ALIGNED = 1
+NUM_ALIGNED_TOKENS = 2  # since the last hunk
+HAS_LOST = 3  # there was a hunk
+NUM_HUNK_TOKENS = 4  # of the output, since the cursor stopped
+OTHER = 5  # next token, in `text`, of the last copy that was not from the cursor; NONE if there is none
+NUM_OTHER_MISSES = 6
+NUM_OTHER_TOKENS = 7  # agreeing ones since the last miss
+NUM_BREAKS = 8  # drafts that began well and broke
+NUM_EMITTED_TOKENS = 9
+NUM_FAILED_ROUNDS = 10  # in a row, nothing accepted
+REJECTED_TOKEN = 11  # by the target in the last round, NONE if there was none
+HUNK_ENDED = 12  # the next four tell about it
+OLD_START, OLD_END, NEW_START, NEW_END = 13, 14, 15, 16  # in `predicted`, and in `text`
+NUM_FIELDS = 17
+
+MAX_TOKENS_BEHIND = 512  # looked at before the cursor and after it
+MAX_TOKENS_AHEAD = 4096
+MAX_COMPARED = 16
+MAX_OTHER_MISSES = 3
+MIN_BREAK_TOKENS = 4
+
+
+@njit(cache=True)
+def reset(state: Counts) -> None:
+    """The state at a sequence's beginning."""
+    state[:] = 0
+    state[IS_ALIGNED] = 1
+    state[OTHER] = NONE
+    state[REJECTED_TOKEN] = NONE
+
+
+@njit(cache=True)
+def agreeing(predicted: Ints, position: int, text: Ints, end: int, max_length: int) -> int:
+    """Tokens before ``predicted[position]`` that equal those before ``text[end]``, at most `max_length`."""
+    length = 0
+    limit = min(position, end, max_length)
+    while length < limit and predicted[position - 1 - length] == text[end - 1 - length]:
+        length += 1
+    return length
+
+
+@njit(cache=True)
+def required(skip: int) -> int:
+    """Agreeing tokens that end a hunk, where `skip` tokens of the file were left out (negative: come again)."""
+    if -8 <= skip <= 8:
+        return 2
+    if -32 <= skip <= 64:
+        return 3
+    return 5
+
+
+@njit(cache=True)
+def end_hunk(text: Ints, end: int, predicted: Ints, num_predicted: int, state: Counts) -> None:
+    """Aligns the cursor again if the tokens before ``text[end]`` say where."""
+    cursor, num_hunk_tokens, last = state[CURSOR], state[NUM_HUNK_TOKENS], text[end - 1]
+    best_score, best, best_length = 0.0, NONE, 0
+    for position in range(max(cursor - MAX_TOKENS_BEHIND, 0) + 1, min(cursor + MAX_TOKENS_AHEAD, num_predicted) + 1):
+        if predicted[position - 1] != last:
+            continue
+        length = agreeing(predicted, position, text, end, MAX_COMPARED)
+        skip = position - min(length, num_hunk_tokens) - cursor
+        if length >= required(skip):
+            score = length - 0.3 * np.log2(1.0 + abs(skip))
+            if score > best_score:
+                best_score, best, best_length = score, position, length
+    if best == NONE:
+        return
+    num_shared = min(best_length, num_hunk_tokens)
+    state[HUNK_ENDED] = 1
+    state[OLD_START] = cursor
+    state[OLD_END] = best - num_shared
+    state[NEW_START] = end - num_hunk_tokens
+    state[NEW_END] = end - num_shared
+    state[CURSOR] = best
+    state[IS_ALIGNED] = 1
+    state[NUM_ALIGNED_TOKENS] = best_length
+
+
+@njit(cache=True)
+def follow_token(text: Ints, position: int, predicted: Ints, num_predicted: int, state: Counts) -> None:
+    """Takes in ``text[position]``, the next token of the output."""
+    token = text[position]
+    other = state[OTHER]
+    if other != NONE:
+        if text[other] == token:
+            state[NUM_OTHER_TOKENS] += 1
+        else:
+            state[NUM_OTHER_MISSES] += 1
+            state[NUM_OTHER_TOKENS] = 0
+        other += 1
+        is_over = state[NUM_OTHER_MISSES] > MAX_OTHER_MISSES or other >= position or text[other] < 0
+        state[OTHER] = NONE if is_over else other
+    if num_predicted == 0:
+        return
+    if state[IS_ALIGNED] == 1:
+        cursor = state[CURSOR]
+        if cursor < num_predicted and predicted[cursor] == token:
+            state[CURSOR] = cursor + 1
+            state[NUM_ALIGNED_TOKENS] += 1
+            return
+        state[IS_ALIGNED] = 0
+        state[HAS_LOST] = 1
+        state[NUM_ALIGNED_TOKENS] = 0
+        state[NUM_HUNK_TOKENS] = 1
+    else:
+        state[NUM_HUNK_TOKENS] += 1
+    end_hunk(text, position + 1, predicted, num_predicted, state)
+
+
+@njit(cache=True)
+def enter_tokens(text: Ints, first: int, previous: Ints, last_seen: Ints, token_counts: Ints) -> None:
+    """Counts the tokens from ``text[first]`` on and links each to the same one before; separators are left out.
+
+    `last_seen` (NONE at first) and `token_counts` have an entry for every token, `previous` one for every place.
+    """
+    for position in range(first, len(text)):
+        token = text[position]
+        previous[position] = NONE
+        if token >= 0:
+            previous[position] = last_seen[token]
+            last_seen[token] = position
+            token_counts[token] += 1
+
+
+@njit(cache=True)
+def follow(
+    text: Ints,
+    first: int,
+    predicted: Ints,
+    num_predicted: int,
+    num_draft_tokens: int,
+    num_accepted_tokens: int,
+    rejected_token: int,
+    copied_from: int,
+    evidence: int,
+    state: Counts,
+) -> None:
+    """Takes in a round: the tokens from ``text[first]`` on, and how the draft fared.
+
+    `copied_from` is where in `text` the draft was copied from, NONE if it wasn't; `rejected_token` NONE if there is
+    none.
+    """
+    state[HUNK_ENDED] = 0
+    state[REJECTED_TOKEN] = rejected_token
+    state[NUM_FAILED_ROUNDS] = 0 if num_accepted_tokens > 0 else state[NUM_FAILED_ROUNDS] + 1
+    if MIN_BREAK_TOKENS <= num_accepted_tokens < num_draft_tokens:
+        state[NUM_BREAKS] += 1
+    if num_accepted_tokens > 0 and copied_from != NONE:
+        state[OTHER] = copied_from
+        state[NUM_OTHER_MISSES] = 0
+        state[NUM_OTHER_TOKENS] = evidence
+    for position in range(first, len(text)):
+        follow_token(text, position, predicted, num_predicted, state)
+    state[NUM_EMITTED_TOKENS] += len(text) - first

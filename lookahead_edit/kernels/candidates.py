@@ -1,0 +1,282 @@
+"""Places to copy from, and what speaks for each. Trusts its input; `drafters.edit.EditDrafter` owns the arrays.
+
+A candidate is a place in one of three arrays: `predicted` (the file as it's expected to go on), `text` (all the suffix
+index holds), `workspace` (other files). Several may begin with the same token; they are told apart by what comes next.
+
+Arrays (n tokens of text, p predicted, MAX_CANDIDATES rows):
+    candidates int64[rows, 4]           columns TYPE … EVIDENCE
+    features   float32[rows, NUM_FEATURES]  what the trees of kernels.acceptance ask for
+    places     int32[p]                 the file's token that each predicted one stands for, NONE in a replacement
+    previous   int32[n]                 the place before where the same token stands, NONE if there is none
+    recent     int32[2, MAX_RECENT]     ends of the longest suffix, and of the last token, most recent first
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from lookahead_edit.kernels.acceptance import Bytes, Floats, Ints
+from lookahead_edit.kernels.alignment import (
+    CURSOR,
+    HAS_LOST,
+    IS_ALIGNED,
+    MAX_COMPARED,
+    MAX_TOKENS_AHEAD,
+    MAX_TOKENS_BEHIND,
+    NONE,
+    NUM_ALIGNED_TOKENS,
+    NUM_BREAKS,
+    NUM_EMITTED_TOKENS,
+    NUM_FAILED_ROUNDS,
+    NUM_HUNK_TOKENS,
+    NUM_OTHER_MISSES,
+    NUM_OTHER_TOKENS,
+    OTHER,
+    REJECTED_TOKEN,
+    Counts,
+    agreeing,
+)
+
+TYPE, ARRAY, POSITION, EVIDENCE = range(4)
+IN_PREDICTED, IN_TEXT, IN_WORKSPACE = range(3)
+
+# Types. Those before OTHER_CURSOR follow the file.
+AT_CURSOR = 0  # copying goes on
+LIKELY_END = 1  # of a hunk: the best place near the cursor that agrees with the last tokens
+NEXT_END = 2  # the next place that agrees with the last token
+REPLACEMENT_END = 3  # as many tokens were replaced as were written
+OTHER_CURSOR = 4  # copying from elsewhere goes on
+MOST_RECENT, EARLIEST, MAJORITY = 5, 6, 7  # of the places where the longest suffix occurs
+COMMON = 8  # what mostly follows the last token
+WORKSPACE = 9
+
+MAX_CANDIDATES = 12
+NUM_FEATURES = 26
+MAX_RECENT = 64
+MAX_EVIDENCE = 256
+MAX_LINE_TOKENS = 60
+MAX_REPLACED_TOKENS = 4
+FAR = 9999.0  # a distance where there is none
+NEWLINE_CLASS = 0
+
+# What the caller found in the workspace.
+WORKSPACE_POSITION, WORKSPACE_LENGTH, WORKSPACE_COUNT, WORKSPACE_AGREEING = range(4)
+
+
+@njit(cache=True)
+def add(candidates: Counts, count: int, kind: int, array: int, position: int, evidence: int) -> int:
+    """One candidate more."""
+    candidates[count, TYPE] = kind
+    candidates[count, ARRAY] = array
+    candidates[count, POSITION] = position
+    candidates[count, EVIDENCE] = min(evidence, MAX_EVIDENCE)
+    return count + 1
+
+
+@njit(cache=True)
+def near_cursor(
+    text: Ints, num_tokens: int, predicted: Ints, num_predicted: int, state: Counts, candidates: Counts
+) -> int:
+    """Candidates of the file; returns how many."""
+    cursor, count = state[CURSOR], 0
+    if state[IS_ALIGNED] == 1:
+        if cursor < num_predicted:
+            evidence = state[NUM_ALIGNED_TOKENS] if state[HAS_LOST] == 1 else MAX_EVIDENCE
+            count = add(candidates, count, AT_CURSOR, IN_PREDICTED, cursor, evidence)
+        return count
+    num_hunk_tokens, last = state[NUM_HUNK_TOKENS], text[num_tokens - 1]
+    best_score, best, following = -1e9, NONE, NONE
+    for position in range(max(cursor - MAX_TOKENS_BEHIND, 0) + 1, min(cursor + MAX_TOKENS_AHEAD, num_predicted)):
+        if predicted[position - 1] != last:
+            continue
+        length = agreeing(predicted, position, text, num_tokens, MAX_COMPARED)
+        skip = position - min(length, num_hunk_tokens) - cursor
+        score = min(length, 8) - 0.5 * np.log2(1.0 + abs(skip)) - (1.0 if skip < 0 else 0.0)
+        if score > best_score:
+            best_score, best = score, position
+        if following == NONE and position > cursor:
+            following = position
+    if best != NONE:
+        evidence = agreeing(predicted, best, text, num_tokens, MAX_EVIDENCE)
+        count = add(candidates, count, LIKELY_END, IN_PREDICTED, best, evidence)
+    if following != NONE and following != best:
+        evidence = agreeing(predicted, following, text, num_tokens, MAX_EVIDENCE)
+        count = add(candidates, count, NEXT_END, IN_PREDICTED, following, evidence)
+    if num_hunk_tokens <= MAX_REPLACED_TOKENS and cursor + num_hunk_tokens < num_predicted:
+        count = add(candidates, count, REPLACEMENT_END, IN_PREDICTED, cursor + num_hunk_tokens, 0)
+    return count
+
+
+@njit(cache=True)
+def last_token_ends(num_tokens: int, previous: Ints, ends: Ints) -> int:
+    """Ends of the last token alone, most recent first; how many."""
+    count = 0
+    position = previous[num_tokens - 1]
+    while position != NONE and count < len(ends):
+        ends[count] = position + 1
+        count += 1
+        position = previous[position]
+    return count
+
+
+@njit(cache=True)
+def majority(text: Ints, ends: Ints, count: int) -> int:
+    """The first of `ends` that goes on with the most frequent token."""
+    best, best_votes = 0, 0
+    for index in range(count):
+        votes = 0
+        for other in range(count):
+            if text[ends[other]] == text[ends[index]]:
+                votes += 1
+        if votes > best_votes:
+            best, best_votes = index, votes
+    return ends[best]
+
+
+@njit(cache=True)
+def num_followed_by(token: int, text: Ints, ends: Ints, count: int) -> int:
+    """How many of `ends` go on with the token."""
+    number = 0
+    for index in range(count):
+        if text[ends[index]] == token:
+            number += 1
+    return number
+
+
+@njit(cache=True)
+def is_known(
+    candidates: Counts, count: int, position: int, places: Ints, file_start: int, num_file_tokens: int
+) -> bool:
+    """Is this place of `text` a candidate already, possibly by its place in the file?"""
+    for index in range(count):
+        if candidates[index, ARRAY] == IN_TEXT:
+            if candidates[index, POSITION] == position:
+                return True
+        elif 0 <= position - file_start < num_file_tokens:
+            if places[candidates[index, POSITION]] == position - file_start:
+                return True
+    return False
+
+
+@njit(cache=True)
+def first_token(candidates: Counts, index: int, text: Ints, predicted: Ints, workspace: Ints) -> int:
+    """The token that a candidate proposes."""
+    position = candidates[index, POSITION]
+    if candidates[index, ARRAY] == IN_PREDICTED:
+        return predicted[position]
+    if candidates[index, ARRAY] == IN_TEXT:
+        return text[position]
+    return workspace[position]
+
+
+@njit(cache=True)
+def find_candidates(
+    text: Ints,
+    classes: Bytes,
+    length: int,
+    num_ends: int,
+    previous: Ints,
+    predicted: Ints,
+    predicted_classes: Bytes,
+    places: Ints,
+    num_predicted: int,
+    file_start: int,
+    num_file_tokens: int,
+    output_start: int,
+    token_counts: Ints,
+    workspace: Ints,
+    found: Counts,
+    state: Counts,
+    recent: Ints,
+    candidates: Counts,
+    features: Floats,
+) -> int:
+    """Fills candidates and features; returns how many there are.
+
+    The longest suffix that occurs before has `length` tokens and `num_ends` ends, already in ``recent[0]``.
+    """
+    num_tokens = len(text)
+    count = near_cursor(text, num_tokens, predicted, num_predicted, state, candidates)
+    if state[OTHER] != NONE:
+        count = add(candidates, count, OTHER_CURSOR, IN_TEXT, state[OTHER], state[NUM_OTHER_TOKENS])
+    num_last_ends = 0
+    if length > 0:
+        num_last_ends = last_token_ends(num_tokens, previous, recent[1])
+        for kind in range(MOST_RECENT, COMMON + 1):
+            if kind == MOST_RECENT:
+                position = recent[0, 0]
+            elif kind == EARLIEST:
+                position = recent[0, num_ends - 1]
+            elif kind == MAJORITY:
+                position = majority(text, recent[0], num_ends)
+            elif length == 1 or num_last_ends == 0:
+                continue
+            else:
+                position = majority(text, recent[1], num_last_ends)
+            if text[position] < 0 or is_known(candidates, count, position, places, file_start, num_file_tokens):
+                continue
+            evidence = length
+            if kind == COMMON:
+                evidence = agreeing(text, position, text, num_tokens, min(length, MAX_EVIDENCE))
+            count = add(candidates, count, kind, IN_TEXT, position, evidence)
+    if found[WORKSPACE_POSITION] != NONE:
+        count = add(candidates, count, WORKSPACE, IN_WORKSPACE, found[WORKSPACE_POSITION], found[WORKSPACE_LENGTH])
+
+    line_start = num_tokens - 1
+    while line_start > 0 and line_start > num_tokens - MAX_LINE_TOKENS and classes[line_start] != NEWLINE_CLASS:
+        line_start -= 1
+    last = text[num_tokens - 1]
+    before = text[num_tokens - 2] if num_tokens > 1 else last
+    rate = (state[NUM_BREAKS] + 1.0) / (state[NUM_EMITTED_TOKENS] + 60.0)
+    for index in range(count):
+        array, position, row = candidates[index, ARRAY], candidates[index, POSITION], features[index]
+        token = first_token(candidates, index, text, predicted, workspace)
+        place = NONE  # in the file
+        where = position
+        if array == IN_PREDICTED:
+            place = places[position]
+            where = file_start + place if place != NONE else NONE
+            token_class = predicted_classes[position]
+        elif array == IN_TEXT:
+            token_class = classes[position]
+            if 0 <= position - file_start < num_file_tokens:
+                place = position - file_start
+        else:
+            where = NONE
+            token_class = 4
+        num_same = 0
+        for other in range(count):
+            if first_token(candidates, other, text, predicted, workspace) == token:
+                num_same += 1
+        row[0] = candidates[index, TYPE]
+        row[1] = min(candidates[index, EVIDENCE], 64)
+        row[2] = FAR
+        if array == IN_PREDICTED:
+            row[2] = min(position - state[CURSOR], 2000)
+        elif place != NONE and state[CURSOR] < num_predicted and places[state[CURSOR]] != NONE:
+            row[2] = min(place - places[state[CURSOR]], 2000)
+        row[3] = 0 if state[IS_ALIGNED] == 1 else state[NUM_HUNK_TOKENS]
+        row[4] = num_ends
+        row[5] = num_last_ends
+        row[6] = num_same
+        row[7] = token_class
+        row[8] = classes[num_tokens - 1]
+        row[9] = classes[max(num_tokens - 2, 0)]
+        row[10] = num_tokens - where if where != NONE else FAR
+        row[11] = 3 if array == IN_WORKSPACE else (2 if where >= output_start else (1 if place != NONE else 0))
+        row[12] = num_tokens - 1 - line_start
+        row[13] = token_counts[token] if token < len(token_counts) else 0
+        row[14] = token_counts[last]
+        row[15] = num_followed_by(token, text, recent[0], num_ends) / num_ends if num_ends > 0 else -1.0
+        row[16] = num_followed_by(token, text, recent[1], num_last_ends) / num_last_ends if num_last_ends > 0 else -1.0
+        row[17] = 1.0 if token == state[REJECTED_TOKEN] else 0.0
+        row[18] = min(state[NUM_ALIGNED_TOKENS], 200)
+        row[19] = rate
+        row[20] = state[NUM_FAILED_ROUNDS]
+        row[21] = min(state[NUM_OTHER_TOKENS], 64) if state[OTHER] != NONE else 0
+        row[22] = state[NUM_OTHER_MISSES] if state[OTHER] != NONE else 9
+        row[23] = found[WORKSPACE_COUNT] if array == IN_WORKSPACE else 0
+        row[24] = found[WORKSPACE_AGREEING] / found[WORKSPACE_COUNT] if array == IN_WORKSPACE else -1.0
+        row[25] = token_counts[before]
+    return count
