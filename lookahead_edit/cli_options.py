@@ -53,7 +53,7 @@ Seed = Annotated[
 NoSpeculation = Annotated[bool, typer.Option("--no-speculation", help="Decode plainly, one token a round.")]
 # Their names are written out: what makes them is imported with a model, and help must not wait for that.
 Drafter = Annotated[
-    str, typer.Option("--drafter", help="What guesses the next tokens: suffix, ngram or none.", metavar="NAME")
+    str, typer.Option("--drafter", help="What guesses the next tokens: edit, suffix, ngram or none.", metavar="NAME")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document with text, figures and all.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No figures and no progress.")]

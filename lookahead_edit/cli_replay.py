@@ -66,7 +66,7 @@ def replay(
         str | None,
         typer.Option(
             "--drafters",
-            help="Of suffix, ngram and none, with commas between; all if left out.",
+            help="Of edit, suffix, ngram and none, with commas between; all if left out.",
             metavar="NAMES",
         ),
     ] = None,
@@ -109,16 +109,17 @@ def replay(
     """Replays logged traffic with any drafter, without a model.
 
     The speed-up is modelled: a round costs 1, and c for each of its tokens, drafted or the model's own; a plain token
-    costs 1 + c. --explain takes the first of --drafters, suffix if left out, and the first --cost.
+    costs 1 + c. --explain takes the first of --drafters, edit if left out, and the first --cost.
     """
     display = Display(is_quiet=quiet)
     costs = _parse_costs(cost)
     config = SpeculationConfig(policy=policy, max_draft_tokens=max_draft_tokens)
     _check_outputs(traces, per_trace, plot, html, has_explain=explain is not None)
     with _opened(traces) as file:
-        names, replaying = _make_replay(config, drafters, costs)
-        explained = _Explained(explain, names[0] if drafters is not None else SPECULATION.drafter, costs[0])
+        _make_replay(config, drafters, costs, None)  # refuses unknown names before a tokenizer is loaded
         loaded = open_tokenizer(tokenizer, display)
+        names, replaying = _make_replay(config, drafters, costs, loaded)
+        explained = _Explained(explain, names[0] if drafters is not None else SPECULATION.drafter, costs[0])
         bad_lines = _BadLines(display)
         from lookahead_edit.replay import tokenize_trace
 
@@ -204,12 +205,14 @@ def _check_outputs(
         require_matplotlib()
 
 
-def _make_replay(config: SpeculationConfig, drafters: str | None, costs: tuple[float, ...]) -> tuple[list[str], Replay]:
+def _make_replay(
+    config: SpeculationConfig, drafters: str | None, costs: tuple[float, ...], tokenizer: Tokenizer | None
+) -> tuple[list[str], Replay]:
     from lookahead_edit.drafters import DRAFTERS
     from lookahead_edit.replay import COST_AWARE_POLICIES, Replay, drafter_factory, policy_factory
 
     names = list(DRAFTERS) if drafters is None else [name.strip() for name in drafters.split(",")]
-    factories = {name: drafter_factory(dataclasses.replace(config, drafter=name)) for name in names}
+    factories = {name: drafter_factory(dataclasses.replace(config, drafter=name), tokenizer) for name in names}
     is_cost_aware = config.policy in COST_AWARE_POLICIES
     return list(factories), Replay(factories, costs, policy_factory(config), is_cost_aware=is_cost_aware)
 

@@ -65,8 +65,8 @@ class SpeculationConfig:
     """What drafts, and how far. `policy` is a key of `lookahead_edit.policy.POLICIES`."""
 
     enabled: bool = True
-    drafter: str = "suffix"
-    policy: str = "match_length"
+    drafter: str = "edit"
+    policy: str = "cost"
     max_draft_tokens: int | None = None  # None: `draft_limit` says
     min_match_length: int = 2  # tokens of the tail that must agree before anything is drafted
     draft_tokens_per_match: float = 4.0  # the match-length policy keeps this many for each matching token

@@ -15,7 +15,6 @@ from lookahead_edit.engine import Engine
 from lookahead_edit.metrics import SpeculationMetrics
 from lookahead_edit.sequence import EndTokenRule, Sequence
 from lookahead_edit.speculation import check_speculation, cost_curve_of, make_drafter, make_policy
-from lookahead_edit.suffix_index import compile_kernels
 from lookahead_edit.text_answer import AnswerStream
 from lookahead_edit.text_changes import TextEdit, text_edits, unified_diff
 from lookahead_edit.text_lines import PositionEncoding, to_lf, with_final_newline
@@ -139,7 +138,7 @@ class Editor:
         self.tokenizer = tokenizer
         self.model_name = model_name
         self.config = config or EditConfig()
-        compile_kernels()
+        make_drafter(SpeculationConfig(), tokenizer)  # compiles its kernels
         make_policy(SpeculationConfig())  # which may have kernels of its own
 
     def check(self, request: EditRequest | GenerateRequest) -> None:
@@ -213,7 +212,7 @@ class Editor:
         started = time.perf_counter()
         sequence = Sequence(
             prompt.tokens,
-            drafter=make_drafter(speculation),
+            drafter=make_drafter(speculation, self.tokenizer),
             sampling=request.sampling,
             max_tokens=prompt.max_tokens,
             max_context_tokens=self.target.max_context_tokens,

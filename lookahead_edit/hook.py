@@ -28,7 +28,6 @@ from lookahead_edit.engine import Engine
 from lookahead_edit.metrics import SpeculationMetrics
 from lookahead_edit.sequence import Sequence
 from lookahead_edit.speculation import make_drafter, make_policy
-from lookahead_edit.suffix_index import compile_kernels
 from lookahead_edit.targets.calibration import stored_curve
 from lookahead_edit.targets.hf import CACHE_KEYWORDS, HfTarget, RowCache, require_decoder, require_rollback
 from lookahead_edit.tokenizer import HfTokenizer
@@ -96,7 +95,8 @@ class LookaheadEdit:
         self.tokenizer = tokenizer
         self.streamer = streamer
         self.speculation = speculation or SpeculationConfig()
-        compile_kernels()
+        self._tokens = None if tokenizer is None else HfTokenizer(tokenizer)
+        make_drafter(self.speculation, self._tokens)  # compiles its kernels
         make_policy(self.speculation)  # refuses what it doesn't know, and may have kernels of its own
         self.seed = None if seed is None else operator.index(seed)
         self.metrics = SpeculationMetrics()
@@ -129,7 +129,7 @@ class LookaheadEdit:
             started = time.perf_counter()
             sequence = Sequence(
                 ids[num_padding_tokens:].cpu().numpy().astype(np.int32),
-                drafter=make_drafter(self.speculation),
+                drafter=make_drafter(self.speculation, self._tokens),
                 sampling=SamplingConfig(temperature=1.0 if is_sampled else 0.0, seed=(seed + index) % 2**64),
                 max_tokens=max_tokens,
                 max_context_tokens=2**31 - 1,  # as far as plain decoding would go
@@ -206,9 +206,9 @@ class LookaheadEdit:
                 got = f"{ids.dtype} values from {ids.min()} to {ids.max()}"
                 raise InvalidInput(f"expected {kind.label} as text or as token ids, got {got}", param=kind.label)
             return Source(kind, ids.astype(np.int32))
-        if self.tokenizer is None:
+        if self._tokens is None:
             raise InvalidInput("expected a tokenizer for a prediction or context given as text", param="tokenizer")
-        return Source(kind, HfTokenizer(self.tokenizer).encode(text, parse_special=False))
+        return Source(kind, self._tokens.encode(text, parse_special=False))
 
     def _seed(self) -> int:
         return int(torch.randint(0, 2**63 - 1, (1,))) if self.seed is None else self.seed

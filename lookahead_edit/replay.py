@@ -20,7 +20,7 @@ from lookahead_edit.replay_tokens import TokenTrace, tokenize_trace
 from lookahead_edit.sequence import EndTokenRule, Sequence
 from lookahead_edit.speculation import check_speculation, make_drafter, make_policy
 from lookahead_edit.targets.recorded import RecordedTarget
-from lookahead_edit.types import Draft, Drafter, IntArray, InvalidInput, Policy, Round, Source
+from lookahead_edit.types import Draft, Drafter, IntArray, InvalidInput, Policy, Round, Source, Tokenizer
 
 __all__ = [
     "COST_AWARE_POLICIES",
@@ -46,10 +46,10 @@ DrafterFactory: TypeAlias = Callable[[TokenTrace], Drafter]
 PolicyFactory: TypeAlias = Callable[[float], Policy]  # from the cost of a token, c
 
 
-def drafter_factory(config: SpeculationConfig) -> DrafterFactory:
+def drafter_factory(config: SpeculationConfig, tokenizer: Tokenizer | None = None) -> DrafterFactory:
     """Fresh drafters of the name in `config`; InvalidInput for an unknown one."""
     check_speculation(config)
-    return lambda trace: make_drafter(config)
+    return lambda trace: make_drafter(config, tokenizer)
 
 
 def policy_factory(config: SpeculationConfig) -> PolicyFactory:

@@ -8,7 +8,7 @@ from lookahead_edit.config import SpeculationConfig
 from lookahead_edit.cost import CostCurve
 from lookahead_edit.drafters import DRAFTERS
 from lookahead_edit.policy import POLICIES
-from lookahead_edit.types import Drafter, InvalidInput, Policy, Target
+from lookahead_edit.types import Drafter, InvalidInput, Policy, Target, Tokenizer
 
 
 def check_speculation(config: SpeculationConfig) -> None:
@@ -17,10 +17,10 @@ def check_speculation(config: SpeculationConfig) -> None:
     _check_name("policy", config.policy, POLICIES)
 
 
-def make_drafter(config: SpeculationConfig) -> Drafter:
+def make_drafter(config: SpeculationConfig, tokenizer: Tokenizer | None = None) -> Drafter:
     """A fresh drafter for one sequence; one that never drafts where speculation is off."""
     check_speculation(config)
-    return DRAFTERS[config.drafter if config.enabled else "none"](config)
+    return DRAFTERS[config.drafter if config.enabled else "none"](config, tokenizer)
 
 
 def make_policy(config: SpeculationConfig, cost_curve: CostCurve | None = None) -> Policy:

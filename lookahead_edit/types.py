@@ -168,8 +168,8 @@ class Draft:
     `match_length` is the number of tokens of the sequence's tail that agreed with the place copied from, or what other
     evidence is worth in agreeing tokens: the `suffix` drafter adds up to 3 for nearness to where it copied last, and
     gives 4 to the file's beginning at the answer's beginning.
-    `probabilities[i]` is the estimated probability that the first i + 1 tokens are all accepted, so it never rises; None
-    where the drafter makes no estimate.
+    `probabilities[i]` is the estimated probability that the first i + 1 tokens are all accepted, so it never rises;
+    None where the drafter makes no estimate.
     `distributions` is set by drafters that sample (a draft model): row i is the distribution token i was drawn from.
     """
 

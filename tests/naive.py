@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 
 def agreeing_tokens(tokens: Sequence[int], end: int) -> int:
@@ -200,3 +203,114 @@ def shared_length(lengths: Sequence[int], savings: Sequence[Sequence[float]], co
     }
     best = max(gains, key=lambda longest: gains[longest])
     return best if gains[best] > 0 else 0
+
+
+def common_suffix(first: Sequence[int], second: Sequence[int], limit: int) -> int:
+    """How many of the last tokens of both agree."""
+    length = 0
+    while length < min(len(first), len(second), limit) and first[-1 - length] == second[-1 - length]:
+        length += 1
+    return length
+
+
+def hunk_end(
+    text: Sequence[int], num_hunk_tokens: int, predicted: Sequence[int], cursor: int
+) -> tuple[float, int, int] | None:
+    """(score, place, agreeing tokens) where the file goes on after `text`; None where nothing says so."""
+    best = None
+    for place in range(max(cursor - 512, 0) + 1, min(cursor + 4096, len(predicted)) + 1):
+        length = common_suffix(predicted[:place], text, 16)
+        skip = place - min(length, num_hunk_tokens) - cursor
+        required = 2 if abs(skip) <= 8 else (3 if -32 <= skip <= 64 else 5)
+        score = length - 0.3 * math.log2(1 + abs(skip))
+        if length >= required and score > (best[0] if best else 0.0):
+            best = (score, place, length)
+    return best
+
+
+def followed(
+    text: Sequence[int], first: int, predicted: Sequence[int]
+) -> tuple[int, int, list[tuple[int, int, int, int]]]:
+    """(cursor, tokens in the present hunk, hunks that have ended) after the output ``text[first:]``."""
+    cursor, num_hunk_tokens, hunks = 0, 0, []
+    for end in range(first + 1, len(text) + 1):
+        if num_hunk_tokens == 0 and predicted[cursor : cursor + 1] == text[end - 1 : end]:
+            cursor += 1
+            continue
+        num_hunk_tokens += 1
+        found = hunk_end(text[:end], num_hunk_tokens, predicted, cursor)
+        if found is not None:
+            num_shared = min(found[2], num_hunk_tokens)
+            hunks.append((cursor, found[1] - num_shared, end - num_hunk_tokens, end - num_shared))
+            cursor, num_hunk_tokens = found[1], 0
+    return cursor, num_hunk_tokens, hunks
+
+
+def other_cursor(text: Sequence[int], first: int, copied_from: int) -> tuple[int, int, int]:
+    """(next place, misses, agreeing tokens since) of a copy from `copied_from`; the place is -1 once it is over."""
+    place, num_misses, num_agreeing = copied_from, 0, 0
+    for position in range(first, len(text)):
+        is_right = text[place] == text[position]
+        num_misses, num_agreeing = num_misses + (not is_right), num_agreeing + 1 if is_right else 0
+        place += 1
+        if num_misses > 3 or place >= position or text[place] < 0:
+            return -1, num_misses, num_agreeing
+    return place, num_misses, num_agreeing
+
+
+def most_voted(text: Sequence[int], ends: Sequence[int]) -> int:
+    """The first end that goes on with the token that most of them go on with."""
+    votes = Counter(text[end] for end in ends)
+    return next(end for end in ends if votes[text[end]] == max(votes.values()))
+
+
+def near_cursor(
+    text: Sequence[int], num_hunk_tokens: int, predicted: Sequence[int], cursor: int, is_newline: Callable[[int], bool]
+) -> dict[str, int]:
+    """Places of the file to go on from within a hunk, by what speaks for them."""
+    scores: dict[int, float] = {}
+    for place in range(max(cursor - 512, 0) + 1, min(cursor + 4096, len(predicted))):
+        length = common_suffix(predicted[:place], text, 16)
+        skip = place - min(length, num_hunk_tokens) - cursor
+        if length > 0:
+            scores[place] = min(length, 8) - 0.5 * math.log2(1 + abs(skip)) - (skip < 0)
+    found = {"likely": max(scores, key=lambda place: scores[place])} if scores else {}
+    following = next((place for place in scores if place > cursor), None)
+    if following is not None and following not in found.values():
+        found["next"] = following
+    if num_hunk_tokens <= 4 and cursor + num_hunk_tokens < len(predicted):
+        found["replacement"] = cursor + num_hunk_tokens
+    lines = [place for place in range(cursor, len(predicted)) if place == 0 or is_newline(predicted[place - 1])]
+    if is_newline(text[-1]) and lines and lines[0] not in (found.get("likely"), following):
+        found["line"] = lines[0]
+    return found
+
+
+def evidence_bin(evidence: int) -> int:
+    """By the largest number of agreeing tokens in each bin."""
+    return sum(evidence > largest for largest in (0, 1, 2, 3, 4, 6, 9, 15, 31, 63, 127))
+
+
+def tail_entries(
+    kind: int, has_file: bool, evidence: int, offset: int, classes: tuple[int, int], first: int, rate: int
+) -> list[tuple[int, ...]]:
+    """The entry of each part of the table, as an index into a part of that shape."""
+    group = (0 if kind < 5 else 1) if has_file else 2
+    agreeing, octave = evidence_bin(evidence + offset), min(offset.bit_length(), 7)
+    strength = sum(agreeing >= least for least in (4, 8, 10))
+    return [
+        (kind if has_file else kind + 6, agreeing),
+        (group, *classes),
+        (group, evidence_bin(evidence), octave),
+        (first, octave),
+        (group, rate, strength),
+        (classes[1], agreeing),
+    ]
+
+
+def tree_value(features: Sequence[float], tree: Any) -> float:
+    """Of a tree given as a leaf's value or (feature, threshold, left, right)."""
+    if isinstance(tree, float):
+        return tree
+    feature, threshold, left, right = tree
+    return tree_value(features, left if features[feature] <= threshold else right)

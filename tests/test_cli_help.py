@@ -42,7 +42,7 @@ def test_help_has_examples_and_defaults(
 ) -> None:
     text = " ".join(help_of(command, monkeypatch, capfd).split())
     assert "Example" in text
-    assert "default: suffix" in text or "default: 8000" in text
+    assert "default: edit" in text or "default: 8000" in text
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

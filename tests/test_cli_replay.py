@@ -16,6 +16,7 @@ import pytest
 
 from lookahead_edit import cli_plot
 from lookahead_edit.config import SpeculationConfig
+from lookahead_edit.drafters import DRAFTERS
 from lookahead_edit.replay_figures import DEFAULT_COSTS
 from lookahead_edit.targets.tokenizer_loading import load_tokenizer
 from lookahead_edit.traces import Trace, format_trace
@@ -88,7 +89,7 @@ def test_json_is_one_object_with_the_figures_of_each_drafter_and_cost(run: Run, 
 
 
 def test_the_table_has_a_row_a_drafter_and_a_column_a_cost(run: Run, traces: Path) -> None:
-    outcome = run(traces, "--drafters", "none, ngram")
+    outcome = run(traces, "--drafters", "none, ngram", "--policy", "match_length")
     assert "2 traces" in outcome.stdout
     assert all(f"c={cost:g}" in outcome.stdout for cost in DEFAULT_COSTS)
     rows = [line.split()[0] for line in outcome.stdout.splitlines() if line.startswith(" ")]
@@ -109,8 +110,8 @@ def test_a_policy_that_knows_the_cost_has_a_row_for_each(
 
 def test_all_drafters_are_replayed_unless_some_are_named(run: Run, traces: Path) -> None:
     names = [row["drafter"] for row in json.loads(run(traces, "--json", "--cost", "0.01").stdout)["results"]]
-    assert names[0] == "none"
-    assert {"ngram", "suffix"} <= set(names)
+    assert names == list(DRAFTERS)
+    assert {"edit", "ngram", "none", "suffix"} <= set(names)
 
 
 def test_standard_input_and_gzip_give_the_same(run: Run, traces: Path) -> None:

@@ -11,30 +11,11 @@ from lookahead_edit.drafters.ngram import NgramDrafter
 from lookahead_edit.drafters.patience import MAX_FAILED_DRAFTS, NUM_WAITING_ROUNDS, PatientDrafter
 from lookahead_edit.drafters.scripted import NoDrafter, ScriptedDrafter
 from lookahead_edit.drafters.suffix import MAX_OVERRUN_TOKENS, START_MATCH_LENGTH, SuffixDrafter
-from lookahead_edit.types import NO_TOKENS, Draft, Drafter, IntArray, Source, SourceKind
+from lookahead_edit.types import NO_TOKENS, Drafter, Source, SourceKind
+from tests.drafting import commit, decode, emit, tokens_of
 
 ANY_MATCH = SpeculationConfig(min_match_length=1)
 FENCE = [90, 91]
-
-
-def tokens_of(*tokens: int) -> IntArray:
-    return np.array(tokens, dtype=np.int32)
-
-
-def commit(drafter: Drafter, draft: Draft, *tokens: int) -> None:
-    """Tells the drafter that `tokens` were emitted."""
-    emitted = tokens_of(*tokens)
-    num_accepted = 0
-    while num_accepted < min(len(draft), len(emitted)) and draft.tokens[num_accepted] == emitted[num_accepted]:
-        num_accepted += 1
-    assert len(emitted) <= num_accepted + 1
-    drafter.commit(emitted, draft, num_accepted)
-
-
-def emit(drafter: Drafter, *tokens: int) -> None:
-    """Plain decoding: nothing drafted is verified."""
-    for token in tokens:
-        commit(drafter, drafter.draft(8).cut(0, "not verified"), token)
 
 
 def editing(file: list[int], *sources: Source, before: list[int] | None = None) -> SuffixDrafter:
@@ -46,23 +27,6 @@ def editing(file: list[int], *sources: Source, before: list[int] | None = None) 
     return drafter
 
 
-def decode(drafter: Drafter, output: list[int], max_draft_tokens: int = 64) -> list[Draft]:
-    """Verifies every draft against `output`; the drafts, one a round."""
-    drafts = []
-    position = 0
-    while position < len(output):
-        draft = drafter.draft(max_draft_tokens)
-        drafts.append(draft)
-        accepted = 0
-        while accepted < min(len(draft), len(output) - position - 1):
-            if draft.tokens[accepted] != output[position + accepted]:
-                break
-            accepted += 1
-        commit(drafter, draft, *output[position : position + accepted + 1])
-        position += accepted + 1
-    return drafts
-
-
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_every_drafter_keeps_its_word_on_random_traffic(name: str) -> None:
     generator = np.random.default_rng(6)
@@ -70,7 +34,7 @@ def test_every_drafter_keeps_its_word_on_random_traffic(name: str) -> None:
         prompt = generator.integers(0, num_values, 60).astype(np.int32)
         other = Source(kind=SourceKind.CONTEXT, tokens=generator.integers(0, num_values, 30).astype(np.int32))
         file = Source(kind=SourceKind.FILE, tokens=prompt[10:40], prompt_start=10)
-        drafter = DRAFTERS[name](ANY_MATCH)
+        drafter = DRAFTERS[name](ANY_MATCH, None)
         drafter.start(prompt, [other, file])
         for _ in range(60):
             max_draft_tokens = int(generator.integers(0, 12))
@@ -91,7 +55,7 @@ def test_every_drafter_keeps_its_word_on_random_traffic(name: str) -> None:
 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_an_empty_prompt_is_no_error(name: str) -> None:
-    drafter = DRAFTERS[name](ANY_MATCH)
+    drafter = DRAFTERS[name](ANY_MATCH, None)
     drafter.start(NO_TOKENS, [])
     assert drafter.draft(8).reason is not None
     emit(drafter, 1, 2, 1)
@@ -100,8 +64,8 @@ def test_an_empty_prompt_is_no_error(name: str) -> None:
 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_a_drafter_can_be_started_again(name: str) -> None:
-    drafter = DRAFTERS[name](ANY_MATCH)
-    fresh = DRAFTERS[name](ANY_MATCH)
+    drafter = DRAFTERS[name](ANY_MATCH, None)
+    fresh = DRAFTERS[name](ANY_MATCH, None)
     drafter.start(tokens_of(1, 2, 3), [])
     emit(drafter, 1, 2)
     for each in (drafter, fresh):
@@ -111,7 +75,7 @@ def test_a_drafter_can_be_started_again(name: str) -> None:
 
 
 def test_none_never_drafts_and_says_so() -> None:
-    drafter = DRAFTERS["none"](ANY_MATCH)
+    drafter = DRAFTERS["none"](ANY_MATCH, None)
     drafter.start(tokens_of(1, 1, 1), [])
     assert drafter.draft(8).reason == "speculation is off"
     assert NoDrafter("too short to pay").draft(8).reason == "too short to pay"

@@ -76,7 +76,7 @@ def decode(
         max_context_tokens=target.max_context_tokens,
     )
     metrics = SpeculationMetrics()
-    for finished in Engine(target, POLICIES[policy](SpeculationConfig())).generate(sequence):
+    for finished in Engine(target, POLICIES[policy](SpeculationConfig(), None)).generate(sequence):
         metrics.add(finished)
     assert metrics.num_emitted_tokens == len(sequence.output) == num_new_tokens
     return sequence.output.tolist(), metrics
@@ -97,7 +97,9 @@ def generated(model: Any, prompt: IntArray, num_new_tokens: int = NUM_NEW_TOKENS
 def decoded_plainly(model: Any, prompt: IntArray, sampling: SamplingConfig) -> list[int]:
     key = (id(model), prompt.tobytes(), str(sampling))
     if key not in _references:
-        _references[key], _ = decode(HfTarget(model), prompt, DRAFTERS["none"](SpeculationConfig()), "fixed", sampling)
+        _references[key], _ = decode(
+            HfTarget(model), prompt, DRAFTERS["none"](SpeculationConfig(), None), "fixed", sampling
+        )
     return _references[key]
 
 
@@ -110,7 +112,7 @@ def test_greedy_text_is_that_of_generate(
     model = tiny_model(name)
     expected = generated(model, random_prompt)
     truth = np.concatenate([random_prompt, np.asarray(expected, np.int32)])
-    made = SCRIPTS[drafter](truth) if drafter in SCRIPTS else DRAFTERS[drafter](SpeculationConfig())
+    made = SCRIPTS[drafter](truth) if drafter in SCRIPTS else DRAFTERS[drafter](SpeculationConfig(), None)
     tokens, metrics = decode(HfTarget(model), random_prompt, made, policy)
     assert tokens == expected
     if drafter == "oracle":
@@ -134,7 +136,7 @@ def test_sampled_text_does_not_depend_on_the_drafts(
     ):
         plain = decoded_plainly(model, random_prompt, sampling)
         truth = np.concatenate([random_prompt, np.asarray(plain, np.int32)])
-        made = SCRIPTS[drafter](truth) if drafter in SCRIPTS else DRAFTERS[drafter](SpeculationConfig())
+        made = SCRIPTS[drafter](truth) if drafter in SCRIPTS else DRAFTERS[drafter](SpeculationConfig(), None)
         tokens, metrics = decode(HfTarget(model), random_prompt, made, "fixed", sampling)
         assert tokens == plain
         assert drafter != "oracle" or metrics.num_rounds <= 3
@@ -144,7 +146,7 @@ def test_sampled_text_does_not_depend_on_the_drafts(
 def test_a_recorded_target_emits_what_was_logged(random_prompt: IntArray, drafter: str) -> None:
     logged = np.random.default_rng(2).integers(3, 20, NUM_NEW_TOKENS).astype(np.int32)
     truth = np.concatenate([random_prompt, logged])
-    made = SCRIPTS[drafter](truth) if drafter in SCRIPTS else DRAFTERS[drafter](SpeculationConfig())
+    made = SCRIPTS[drafter](truth) if drafter in SCRIPTS else DRAFTERS[drafter](SpeculationConfig(), None)
     target = RecordedTarget(lambda prompt: logged, end_token_id=0, vocab_size=VOCAB_SIZE)
     tokens, _ = decode(target, random_prompt, made)
     assert tokens == logged.tolist()
@@ -177,11 +179,11 @@ def test_rows_of_one_step_are_equal_to_rows_alone(tiny_model: Any, random_prompt
     model = tiny_model("llama")
     prompts = [random_prompt[:length] for length in (1, 9, 23, 40)]
     target = HfTarget(model)
-    engine = Engine(target, POLICIES["match_length"](SpeculationConfig()))
+    engine = Engine(target, POLICIES["match_length"](SpeculationConfig(), None))
     rows = [
         Sequence(
             prompt,
-            drafter=DRAFTERS["suffix"](SpeculationConfig()),
+            drafter=DRAFTERS["suffix"](SpeculationConfig(), None),
             sampling=SamplingConfig(),
             max_tokens=20 + 10 * index,
             max_context_tokens=target.max_context_tokens,

@@ -45,7 +45,7 @@ def run(
         max_context_tokens=max_context_tokens,
         stop_rules=rules,
     )
-    engine = Engine(target, POLICIES["fixed"](SpeculationConfig(max_draft_tokens=64)))
+    engine = Engine(target, POLICIES["fixed"](SpeculationConfig(max_draft_tokens=64), None))
     lengths = [finished.num_draft_tokens for finished in engine.generate(sequence)]
     return sequence, lengths
 
@@ -141,7 +141,7 @@ def test_a_cancelled_sequence_ends_without_tokens() -> None:
         max_context_tokens=99,
         is_cancelled=lambda: next(asked),
     )
-    rounds = list(Engine(target, POLICIES["fixed"](SpeculationConfig())).generate(sequence))
+    rounds = list(Engine(target, POLICIES["fixed"](SpeculationConfig(), None)).generate(sequence))
     assert sequence.finish_reason == "cancelled"
     assert sequence.output.tolist() == [5, 6]
     assert len(rounds) == 3

@@ -20,7 +20,7 @@ from lookahead_edit.policy_cost import CostPolicy
 from lookahead_edit.replay import TokenTrace, replay_trace
 from lookahead_edit.types import Draft, IntArray, Tokenizer
 
-NUM_LOOKED_AT = 512  # tokens of each candidate
+NUM_LOOKED_AT = 256  # tokens of each candidate
 # Deep inside long copies nothing changes from token to token: every fourth one is enough.
 NUM_DENSE_TOKENS = 8
 SPARSE_STEP = 4
@@ -53,7 +53,7 @@ class Samples:
 
 @njit(cache=True)
 def fill_tail(  # type: ignore[no-untyped-def]
-    kind, evidence, first, last_class, classes, num_right, limit, rate, rows, outcomes, entries
+    kind, has_file, evidence, first, classes, num_right, limit, rate, rows, outcomes, entries
 ):
     """Rows of the tokens after a candidate's first, up to the first wrong one; how many."""
     count = 0
@@ -61,7 +61,7 @@ def fill_tail(  # type: ignore[no-untyped-def]
     for offset in range(1, min(num_right + 1, limit)):
         if offset > NUM_DENSE_TOKENS and offset % SPARSE_STEP:
             continue
-        tail_entries(kind, evidence, offset, classes[offset - 1], classes[offset], tenth, rate, entries)
+        tail_entries(kind, has_file, evidence, offset, classes[offset - 1], classes[offset], tenth, rate, entries)
         for part in range(NUM_TAIL_PARTS):
             rows[count, part] = entries[part]
         outcomes[count] = 1 if offset < num_right else 0
@@ -133,7 +133,7 @@ class CollectingDrafter(EditDrafter):
                 continue
             kind, evidence = int(self._candidates[index, places.TYPE]), int(self._candidates[index, places.EVIDENCE])
             number = fill_tail(
-                kind, evidence, first, 0, classes, num_right, limit, rate, rows, outcomes, entries
+                kind, self._num_predicted > 0, evidence, first, classes, num_right, limit, rate, rows, outcomes, entries
             )  # fmt: skip
             self._tails.append((rows[:number], outcomes[:number]))
 

@@ -32,7 +32,9 @@ MAX_OVERRUN_TOKENS = 4  # what closes the file in the prompt (a fence) mostly cl
 MAX_REWRITTEN_TOKENS = 4096  # ahead of the cursor; the file is plain after that
 MAX_INSTRUCTION_TOKENS = 4096
 MAX_TAIL_TOKENS = 32  # that are looked for in the workspace
+PRIOR_BREAKS = 4.0  # weigh as much as so many breaks of this request's copies
 MAX_LINE_TOKENS = 60  # looked back over for a line's beginning
+MAX_COUNTED_TOKENS = 1 << 20  # of the vocabulary; larger ones are copied as well, but not counted and not linked
 NO_WORKSPACE: IntArray = np.zeros(0, dtype=np.int32)
 NO_WORKSPACE.flags.writeable = False  # as a workspace's text is: one kernel serves both
 
@@ -52,6 +54,8 @@ class EditDrafter:
         self._vocabulary = Vocabulary(tokenizer)
         self._model = acceptance_model()
         self._costs, self._futures = _nominal_costs()
+        self._break_factor = 1.0
+        self._num_breaks = self._num_expected_breaks = 0.0
         self._state = np.zeros(alignment.NUM_FIELDS, dtype=np.int64)
         self._candidates = np.zeros((places.MAX_CANDIDATES, 4), dtype=np.int64)
         self._features = np.zeros((places.MAX_CANDIDATES, places.NUM_FEATURES), dtype=np.float32)
@@ -61,6 +65,7 @@ class EditDrafter:
         self._copied_classes = np.zeros(0, dtype=np.int8)
         self._probabilities = np.zeros(0, dtype=np.float32)
         self._index: SuffixIndex | None = None
+        self._chosen = alignment.NONE
 
     def start(self, prompt: IntArray, sources: Sequence[Source]) -> None:
         others = [source for source in sources if source.kind == SourceKind.CONTEXT and source.prompt_start is None]
@@ -68,6 +73,8 @@ class EditDrafter:
         self._index = SuffixIndex(prompt, own)
         self._workspace: WorkspaceIndex | None = workspace_cache().index(others) if others else None
         self._output_start = self._index.num_tokens
+        self._chosen = alignment.NONE
+        self._break_factor, self._num_breaks, self._num_expected_breaks = 1.0, 0.0, 0.0
         self._start_tables()
         self._start_file(own)
         if self._file is not None and self._file.prompt_start is not None and self._tokenizer is not None:
@@ -106,6 +113,7 @@ class EditDrafter:
             self._num_predicted,
             NO_WORKSPACE if self._workspace is None else self._workspace.text,
             rate_bin(state[alignment.NUM_BREAKS], state[alignment.NUM_EMITTED_TOKENS]),
+            self._break_factor,
             model.roots,
             model.splits,
             model.thresholds,
@@ -124,7 +132,7 @@ class EditDrafter:
         return Draft(
             tokens=self._tokens[:num_tokens].copy(),
             sources=self._sources_of(chosen, num_tokens),
-            match_length=int(self._candidates[chosen, places.EVIDENCE]),
+            match_length=max(1, int(self._candidates[chosen, places.EVIDENCE])),
             probabilities=self._probabilities[:num_tokens].copy(),
         )
 
@@ -137,6 +145,8 @@ class EditDrafter:
         rejected = int(draft.tokens[num_accepted_tokens]) if num_accepted_tokens < len(draft) else alignment.NONE
         if array == places.IN_PREDICTED and self._rewritten is not None:
             self._observe(position, len(draft), num_accepted_tokens, tokens)
+        self._count_breaks(draft, num_accepted_tokens)
+        self._chosen = alignment.NONE
         self._append(tokens)
         alignment.follow(
             self._index.text,
@@ -204,7 +214,7 @@ class EditDrafter:
         assert self._index is not None
         text = self._index.text
         self._classes = self._vocabulary.token_classes(text)
-        num_known = int(text.max()) + 1 if len(text) else 0
+        num_known = min(int(text.max(initial=0)) + 1, MAX_COUNTED_TOKENS)
         self._last_seen = np.full(num_known, alignment.NONE, dtype=np.int32)
         self._token_counts = np.zeros(num_known, dtype=np.int32)
         self._previous = np.zeros(len(text), dtype=np.int32)
@@ -226,7 +236,7 @@ class EditDrafter:
         self._rewritten_start = 0
         after = NO_TOKENS
         if self._file is not None and self._file.prompt_start is not None:
-            after = self._index.text[self._file_start + len(file) :][:MAX_OVERRUN_TOKENS]
+            after = self._index.text[self._file_start + len(file) :][:MAX_OVERRUN_TOKENS].copy()
         self._after_file = after
         self._set_predicted(
             NO_TOKENS, NO_TOKENS, Rewritten(file, np.arange(1, len(file) + 1, dtype=np.int32), _ones(len(file))), 0
@@ -236,8 +246,6 @@ class EditDrafter:
         """What was copied so far, then the rewritten file from token `place` on, then the rest as it stands."""
         file = NO_TOKENS if self._file is None else self._file.tokens
         end = int(rewritten.positions[-1]) if len(rewritten.tokens) else place
-        if end == alignment.NONE:  # cut inside of a replacement
-            end = len(file)
         rest = file[end:]
         own = np.concatenate([np.array([place], dtype=np.int32), rewritten.positions])[: len(rewritten.tokens)]
         later = np.arange(end, end + len(rest) + len(self._after_file), dtype=np.int32)
@@ -254,9 +262,10 @@ class EditDrafter:
         place = int(self._places[cursor]) if cursor < len(self._places) else alignment.NONE
         if place == alignment.NONE or self._file is None or place >= len(self._file.tokens):
             return
-        self._rewritten = self._rewriter.copy(place, MAX_REWRITTEN_TOKENS)
+        rewritten = _without_cut_replacement(self._rewriter.copy(place, MAX_REWRITTEN_TOKENS))
+        self._rewritten = rewritten if self._rewriter.is_active else None
         self._rewritten_start = cursor
-        self._set_predicted(self._predicted[:cursor], self._places[:cursor], self._rewritten, place)
+        self._set_predicted(self._predicted[:cursor], self._places[:cursor], rewritten, place)
 
     def _observe(self, position: int, num_draft_tokens: int, num_accepted_tokens: int, tokens: IntArray) -> None:
         """Tells the rewriter how its part of the draft fared."""
@@ -279,30 +288,39 @@ class EditDrafter:
             rewritten, num_accepted_tokens, int(tokens[num_accepted_tokens]) if is_corrected else None
         )
 
+    def _count_breaks(self, draft: Draft, num_accepted_tokens: int) -> None:
+        """How often copies broke after their first token, against how often they were expected to."""
+        num_reached = min(num_accepted_tokens + 1, len(draft))
+        if num_reached < 2 or draft.probabilities is None:
+            return
+        reached = draft.probabilities[:num_reached]
+        self._num_expected_breaks += float((1.0 - reached[1:] / reached[:-1]).sum()) / self._break_factor
+        self._num_breaks += num_accepted_tokens < len(draft)
+        self._break_factor = (self._num_breaks + PRIOR_BREAKS) / (self._num_expected_breaks + PRIOR_BREAKS)
+
     def _learn(self) -> None:
         """A hunk of the output has ended: what was replaced there may be replaced again, and lines be indented so."""
         assert self._index is not None
         state, text = self._state, self._index.text
         old_start, old_end = int(state[alignment.OLD_START]), int(state[alignment.OLD_END])
         new = text[state[alignment.NEW_START] : state[alignment.NEW_END]]
-        was_active = self._rewriter.is_active
         if old_start < old_end < self._num_predicted:
             start, end = int(self._places[old_start]), int(self._places[old_end])
             if alignment.NONE not in (start, end):
                 self._rewriter.learn_hunk(start, end, new.copy())
-        cursor = int(state[alignment.CURSOR])
-        place = int(self._places[cursor]) if cursor < self._num_predicted else alignment.NONE
+        place = int(self._places[state[alignment.FOUND_CURSOR] - 1])
         if self._file is not None and 0 <= place < len(self._file.tokens):
-            line_start = self._line_start()
+            line_start = self._line_start(int(state[alignment.FOUND_END]))
             if line_start is not None:
-                self._rewriter.set_line(max(place - 1, 0), line_start)
-        if was_active or self._rewriter.is_active:
+                self._rewriter.set_line(place, line_start)
+        if self._rewritten is not None or self._rewriter.is_active:  # the last rule may just have fallen asleep
             self._predict()
+            if state[alignment.CURSOR] < self._num_predicted:
+                alignment.follow_again(text, self._predicted, self._num_predicted, state)
 
-    def _line_start(self) -> str | None:
-        """The blanks that the output's last line begins with; None if they can't be told, or nothing follows them."""
+    def _line_start(self, end: int) -> str | None:
+        """The blanks that the line of ``text[end - 1]`` begins with; None if they can't be told, or it is blank."""
         assert self._index is not None
-        end = self._index.num_tokens
         start = end - 1
         limit = max(self._output_start, end - MAX_LINE_TOKENS)
         while start > limit and self._classes[start] != HAS_NEWLINE:
@@ -321,14 +339,11 @@ class EditDrafter:
         if len(text) > len(self._classes):
             self._classes = enlarged(self._classes, 2 * len(text))
             self._previous = enlarged(self._previous, 2 * len(text))
-        if len(self._previous) < len(self._classes):
-            self._previous = enlarged(self._previous, len(self._classes))
         self._classes[first : len(text)] = self._vocabulary.token_classes(tokens)
-        largest = int(tokens.max()) + 1 if len(tokens) else 0
-        if largest > len(self._token_counts):
-            num_known = len(self._token_counts)
-            self._token_counts = enlarged(self._token_counts, 2 * largest)
-            self._last_seen = enlarged(self._last_seen, 2 * largest)
+        largest, num_known = int(tokens.max(initial=-1)) + 1, len(self._token_counts)
+        if largest > num_known and num_known < MAX_COUNTED_TOKENS:
+            self._token_counts = enlarged(self._token_counts, min(2 * largest, MAX_COUNTED_TOKENS))
+            self._last_seen = enlarged(self._last_seen, len(self._token_counts))
             self._token_counts[num_known:] = 0
             self._last_seen[num_known:] = alignment.NONE
         alignment.enter_tokens(text, first, self._previous, self._last_seen, self._token_counts)
@@ -340,12 +355,22 @@ class EditDrafter:
         if array == places.IN_PREDICTED:
             assert self._file is not None
             sources[:] = self._file.kind
+            num_file_tokens = self._num_predicted - len(self._after_file) - position
+            sources[max(num_file_tokens, 0) :] = SourceKind.PROMPT
         elif array == places.IN_WORKSPACE:
             sources[:] = SourceKind.CONTEXT
         else:
             kinds = self._index.kinds[position : position + num_tokens]
             sources[: len(kinds)] = kinds
         return sources
+
+
+def _without_cut_replacement(rewritten: Rewritten) -> Rewritten:
+    """Up to the last token that a place in the file follows: the copy's end may cut a replacement in two."""
+    whole = np.flatnonzero(rewritten.positions != alignment.NONE)
+    end = int(whole[-1]) + 1 if len(whole) else 0
+    replacements = [replacement for replacement in rewritten.replacements if replacement.end <= end]
+    return Rewritten(rewritten.tokens[:end], rewritten.positions[:end], rewritten.factors[:end], replacements)
 
 
 def _ones(number: int) -> NDArray[np.float32]:

@@ -25,22 +25,24 @@ Bytes: TypeAlias = NDArray[np.int8]
 Floats: TypeAlias = NDArray[np.float32]
 
 NONE = -1
-NUM_TYPES = 10  # of candidates, see kernels.candidates
+NUM_TYPES = 17  # of candidates, see kernels.candidates, and once more those that need no file
 NUM_CLASSES = 6  # of tokens, see drafters.vocabulary
 NUM_EVIDENCE_BINS = 12
 NUM_OFFSET_BINS = 8
 NUM_FIRST_BINS = 10  # tenths of the first token's probability
 NUM_RATE_BINS = 6
-FIRST_CURSOR_LESS_TYPE = 4  # candidates below this type follow the file's cursor
+FIRST_CURSOR_LESS_TYPE = 5  # candidates below this type follow the file's cursor
+NUM_CURSOR_LESS_TYPES = 6
+NUM_GROUPS = 3  # following the file, elsewhere, and where there is no file
 USUAL_BREAK_RATE = 1 / 60  # breaks a copied token
 
 # Where the parts of the table begin; every drafted token takes one entry of each.
 BY_TYPE = 0  # type, evidence
 BY_CLASSES = BY_TYPE + NUM_TYPES * NUM_EVIDENCE_BINS  # group, class of the token before, class
-BY_OFFSET = BY_CLASSES + 2 * NUM_CLASSES * NUM_CLASSES  # group, evidence at the copy's start, offset
-BY_FIRST = BY_OFFSET + 2 * NUM_EVIDENCE_BINS * NUM_OFFSET_BINS  # first token's probability, offset
+BY_OFFSET = BY_CLASSES + NUM_GROUPS * NUM_CLASSES * NUM_CLASSES  # group, evidence at the copy's start, offset
+BY_FIRST = BY_OFFSET + NUM_GROUPS * NUM_EVIDENCE_BINS * NUM_OFFSET_BINS  # first token's probability, offset
 BY_RATE = BY_FIRST + NUM_FIRST_BINS * NUM_OFFSET_BINS  # group, rate of breaks, evidence
-BY_CLASS = BY_RATE + 2 * NUM_RATE_BINS * 4  # class, evidence
+BY_CLASS = BY_RATE + NUM_GROUPS * NUM_RATE_BINS * 4  # class, evidence
 NUM_TAIL_ENTRIES = BY_CLASS + NUM_CLASSES * NUM_EVIDENCE_BINS
 NUM_TAIL_PARTS = 6
 MIN_PROBABILITY = 1e-3  # of a whole copied piece; what is less likely isn't drafted
@@ -82,10 +84,21 @@ def rate_bin(num_breaks: int, num_emitted_tokens: int) -> int:
 
 @njit(cache=True)
 def tail_entries(
-    kind: int, evidence: int, offset: int, class_before: int, token_class: int, first: int, rate: int, entries: Ints
+    kind: int,
+    has_file: bool,
+    evidence: int,
+    offset: int,
+    class_before: int,
+    token_class: int,
+    first: int,
+    rate: int,
+    entries: Ints,
 ) -> None:
     """The entries of the table that a copy's token takes; `evidence` is that at the copy's start, `first` a tenth."""
     group = 0 if kind < FIRST_CURSOR_LESS_TYPE else 1
+    if not has_file:
+        group = 2
+        kind += NUM_CURSOR_LESS_TYPES
     agreeing = evidence_bin(evidence + offset)
     offset_index = offset_bin(offset)
     strength = 0 if agreeing < 4 else (1 if agreeing < 8 else (2 if agreeing < 10 else 3))
@@ -106,23 +119,26 @@ def first_probability(features: Floats, roots: Ints, splits: Ints, thresholds: F
         while splits[node] != NONE:
             node = children[node, 0 if features[splits[node]] <= thresholds[node] else 1]
         log_odds += thresholds[node]
-    return 1.0 / (1.0 + np.exp(-log_odds))
+    return float(1.0 / (1.0 + np.exp(-log_odds)))
 
 
 @njit(cache=True)
 def fill_probabilities(
     kind: int,
+    has_file: bool,
     evidence: int,
     first: float,
     classes: Bytes,
     rate: int,
+    break_factor: float,
     tail_log_odds: Floats,
     entries: Ints,
     probabilities: Floats,
 ) -> int:
     """Fills P(the first i + 1 tokens are all accepted), tokens of these classes; returns how many are worth drafting.
 
-    `classes` and `probabilities` have the same length; what is less likely than MIN_PROBABILITY is left out.
+    `break_factor` is how many times more often copies break in this request than the table says. `classes` and
+    `probabilities` have the same length; what is less likely than MIN_PROBABILITY is left out.
     """
     if len(classes) == 0:
         return 0
@@ -130,11 +146,11 @@ def fill_probabilities(
     probabilities[0] = probability
     tenth = min(NUM_FIRST_BINS - 1, int(first * NUM_FIRST_BINS))
     for offset in range(1, len(classes)):
-        tail_entries(kind, evidence, offset, classes[offset - 1], classes[offset], tenth, rate, entries)
+        tail_entries(kind, has_file, evidence, offset, classes[offset - 1], classes[offset], tenth, rate, entries)
         log_odds = 0.0
         for part in range(NUM_TAIL_PARTS):
             log_odds += tail_log_odds[entries[part]]
-        probability /= 1.0 + np.exp(-log_odds)
+        probability *= max(1.0 - break_factor / (1.0 + np.exp(log_odds)), 0.0)
         if probability < MIN_PROBABILITY:
             return offset
         probabilities[offset] = probability

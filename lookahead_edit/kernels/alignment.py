@@ -33,9 +33,10 @@ NUM_BREAKS = 8  # drafts that began well and broke
 NUM_EMITTED_TOKENS = 9
 NUM_FAILED_ROUNDS = 10  # in a row, nothing accepted
 REJECTED_TOKEN = 11  # by the target in the last round, NONE if there was none
-HUNK_ENDED = 12  # the next four tell about it
+HUNK_ENDED = 12  # the next six tell about it
 OLD_START, OLD_END, NEW_START, NEW_END = 13, 14, 15, 16  # in `predicted`, and in `text`
-NUM_FIELDS = 17
+FOUND_CURSOR, FOUND_END = 17, 18  # where the cursor was found, and how far the text went then
+NUM_FIELDS = 19
 
 MAX_TOKENS_BEHIND = 512  # looked at before the cursor and after it
 MAX_TOKENS_AHEAD = 4096
@@ -95,6 +96,8 @@ def end_hunk(text: Ints, end: int, predicted: Ints, num_predicted: int, state: C
     state[OLD_END] = best - num_shared
     state[NEW_START] = end - num_hunk_tokens
     state[NEW_END] = end - num_shared
+    state[FOUND_CURSOR] = best
+    state[FOUND_END] = end
     state[CURSOR] = best
     state[IS_ALIGNED] = 1
     state[NUM_ALIGNED_TOKENS] = best_length
@@ -135,12 +138,13 @@ def follow_token(text: Ints, position: int, predicted: Ints, num_predicted: int,
 def enter_tokens(text: Ints, first: int, previous: Ints, last_seen: Ints, token_counts: Ints) -> None:
     """Counts the tokens from ``text[first]`` on and links each to the same one before; separators are left out.
 
-    `last_seen` (NONE at first) and `token_counts` have an entry for every token, `previous` one for every place.
+    `last_seen` (NONE at first) and `token_counts` have an entry for every token that counts, larger ones are left out
+    too; `previous` has one for every place.
     """
     for position in range(first, len(text)):
         token = text[position]
         previous[position] = NONE
-        if token >= 0:
+        if 0 <= token < len(last_seen):
             previous[position] = last_seen[token]
             last_seen[token] = position
             token_counts[token] += 1
@@ -176,3 +180,15 @@ def follow(
     for position in range(first, len(text)):
         follow_token(text, position, predicted, num_predicted, state)
     state[NUM_EMITTED_TOKENS] += len(text) - first
+
+
+@njit(cache=True)
+def follow_again(text: Ints, predicted: Ints, num_predicted: int, state: Counts) -> None:
+    """Takes in the present hunk's tokens once more, after `predicted` has changed from the cursor on."""
+    first = len(text) - state[NUM_HUNK_TOKENS]
+    if state[IS_ALIGNED] == 1 or predicted[state[CURSOR]] != text[first]:
+        return
+    state[IS_ALIGNED] = 1
+    state[NUM_ALIGNED_TOKENS] = MIN_BREAK_TOKENS
+    for position in range(first, len(text)):
+        follow_token(text, position, predicted, num_predicted, state)

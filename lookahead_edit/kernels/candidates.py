@@ -46,13 +46,14 @@ AT_CURSOR = 0  # copying goes on
 LIKELY_END = 1  # of a hunk: the best place near the cursor that agrees with the last tokens
 NEXT_END = 2  # the next place that agrees with the last token
 REPLACEMENT_END = 3  # as many tokens were replaced as were written
-OTHER_CURSOR = 4  # copying from elsewhere goes on
-MOST_RECENT, EARLIEST, MAJORITY = 5, 6, 7  # of the places where the longest suffix occurs
-COMMON = 8  # what mostly follows the last token
-WORKSPACE = 9
+RESUMED_LINE = 4  # at the beginning of a line: the file's line that comes next, whatever its indentation
+OTHER_CURSOR = 5  # copying from elsewhere goes on
+MOST_RECENT, EARLIEST, MAJORITY = 6, 7, 8  # of the places where the longest suffix occurs
+COMMON = 9  # what mostly follows the last token
+WORKSPACE = 10
 
 MAX_CANDIDATES = 12
-NUM_FEATURES = 26
+NUM_FEATURES = 27
 MAX_RECENT = 64
 MAX_EVIDENCE = 256
 MAX_LINE_TOKENS = 60
@@ -76,7 +77,14 @@ def add(candidates: Counts, count: int, kind: int, array: int, position: int, ev
 
 @njit(cache=True)
 def near_cursor(
-    text: Ints, num_tokens: int, predicted: Ints, num_predicted: int, state: Counts, candidates: Counts
+    text: Ints,
+    classes: Bytes,
+    num_tokens: int,
+    predicted: Ints,
+    predicted_classes: Bytes,
+    num_predicted: int,
+    state: Counts,
+    candidates: Counts,
 ) -> int:
     """Candidates of the file; returns how many."""
     cursor, count = state[CURSOR], 0
@@ -105,6 +113,12 @@ def near_cursor(
         count = add(candidates, count, NEXT_END, IN_PREDICTED, following, evidence)
     if num_hunk_tokens <= MAX_REPLACED_TOKENS and cursor + num_hunk_tokens < num_predicted:
         count = add(candidates, count, REPLACEMENT_END, IN_PREDICTED, cursor + num_hunk_tokens, 0)
+    if classes[num_tokens - 1] == NEWLINE_CLASS:
+        position = cursor
+        while 0 < position < num_predicted and predicted_classes[position - 1] != NEWLINE_CLASS:
+            position += 1
+        if position < num_predicted and position != best and position != following:
+            count = add(candidates, count, RESUMED_LINE, IN_PREDICTED, position, 0)
     return count
 
 
@@ -131,7 +145,7 @@ def majority(text: Ints, ends: Ints, count: int) -> int:
                 votes += 1
         if votes > best_votes:
             best, best_votes = index, votes
-    return ends[best]
+    return int(ends[best])
 
 
 @njit(cache=True)
@@ -145,6 +159,12 @@ def num_followed_by(token: int, text: Ints, ends: Ints, count: int) -> int:
 
 
 @njit(cache=True)
+def count_of(token: int, token_counts: Ints) -> int:
+    """How often the token occurs; 0 for separators and tokens that aren't counted."""
+    return int(token_counts[token]) if 0 <= token < len(token_counts) else 0
+
+
+@njit(cache=True)
 def is_known(
     candidates: Counts, count: int, position: int, places: Ints, file_start: int, num_file_tokens: int
 ) -> bool:
@@ -153,9 +173,10 @@ def is_known(
         if candidates[index, ARRAY] == IN_TEXT:
             if candidates[index, POSITION] == position:
                 return True
-        elif 0 <= position - file_start < num_file_tokens:
-            if places[candidates[index, POSITION]] == position - file_start:
-                return True
+        elif 0 <= position - file_start < num_file_tokens and (
+            places[candidates[index, POSITION]] == position - file_start
+        ):
+            return True
     return False
 
 
@@ -164,10 +185,10 @@ def first_token(candidates: Counts, index: int, text: Ints, predicted: Ints, wor
     """The token that a candidate proposes."""
     position = candidates[index, POSITION]
     if candidates[index, ARRAY] == IN_PREDICTED:
-        return predicted[position]
+        return int(predicted[position])
     if candidates[index, ARRAY] == IN_TEXT:
-        return text[position]
-    return workspace[position]
+        return int(text[position])
+    return int(workspace[position])
 
 
 @njit(cache=True)
@@ -197,7 +218,7 @@ def find_candidates(
     The longest suffix that occurs before has `length` tokens and `num_ends` ends, already in ``recent[0]``.
     """
     num_tokens = len(text)
-    count = near_cursor(text, num_tokens, predicted, num_predicted, state, candidates)
+    count = near_cursor(text, classes, num_tokens, predicted, predicted_classes, num_predicted, state, candidates)
     if state[OTHER] != NONE:
         count = add(candidates, count, OTHER_CURSOR, IN_TEXT, state[OTHER], state[NUM_OTHER_TOKENS])
     num_last_ends = 0
@@ -266,8 +287,8 @@ def find_candidates(
         row[10] = num_tokens - where if where != NONE else FAR
         row[11] = 3 if array == IN_WORKSPACE else (2 if where >= output_start else (1 if place != NONE else 0))
         row[12] = num_tokens - 1 - line_start
-        row[13] = token_counts[token] if token < len(token_counts) else 0
-        row[14] = token_counts[last]
+        row[13] = count_of(token, token_counts)
+        row[14] = count_of(last, token_counts)
         row[15] = num_followed_by(token, text, recent[0], num_ends) / num_ends if num_ends > 0 else -1.0
         row[16] = num_followed_by(token, text, recent[1], num_last_ends) / num_last_ends if num_last_ends > 0 else -1.0
         row[17] = 1.0 if token == state[REJECTED_TOKEN] else 0.0
@@ -278,5 +299,6 @@ def find_candidates(
         row[22] = state[NUM_OTHER_MISSES] if state[OTHER] != NONE else 9
         row[23] = found[WORKSPACE_COUNT] if array == IN_WORKSPACE else 0
         row[24] = found[WORKSPACE_AGREEING] / found[WORKSPACE_COUNT] if array == IN_WORKSPACE else -1.0
-        row[25] = token_counts[before]
-    return count
+        row[25] = count_of(before, token_counts)
+        row[26] = 1.0 if num_predicted > 0 else 0.0
+    return int(count)

@@ -6,7 +6,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from lookahead_edit.kernels.acceptance import Bytes, Floats, Ints, fill_probabilities, first_probability
+from lookahead_edit.kernels.acceptance import (
+    MIN_PROBABILITY,
+    Bytes,
+    Floats,
+    Ints,
+    fill_probabilities,
+    first_probability,
+)
 from lookahead_edit.kernels.alignment import NONE, Counts
 from lookahead_edit.kernels.candidates import (
     ARRAY,
@@ -79,6 +86,7 @@ def choose(
     num_predicted: int,
     workspace: Ints,
     rate: int,
+    break_factor: float,
     roots: Ints,
     splits: Ints,
     thresholds: Floats,
@@ -115,8 +123,8 @@ def choose(
             tokens[:limit], copied_classes[:limit],
         )  # fmt: skip
         num_copied = fill_probabilities(
-            candidates[index, TYPE], candidates[index, EVIDENCE], firsts[index], copied_classes[:num_copied], rate,
-            tail_log_odds, entries, probabilities[:num_copied],
+            candidates[index, TYPE], num_predicted > 0, candidates[index, EVIDENCE], firsts[index],
+            copied_classes[:num_copied], rate, break_factor, tail_log_odds, entries, probabilities[:num_copied],
         )  # fmt: skip
         expected[index], gains[index] = 0.0, 0.0
         if num_copied > 0:
@@ -144,12 +152,14 @@ def choose(
         copied_classes,
     )  # fmt: skip
     num_copied = fill_probabilities(
-        candidates[best, TYPE], candidates[best, EVIDENCE], firsts[best], copied_classes[:num_copied], rate,
-        tail_log_odds, entries, probabilities[:num_copied],
+        candidates[best, TYPE], num_predicted > 0, candidates[best, EVIDENCE], firsts[best],
+        copied_classes[:num_copied], rate, break_factor, tail_log_odds, entries, probabilities[:num_copied],
     )  # fmt: skip
     if candidates[best, ARRAY] == IN_PREDICTED:
         factor = 1.0
         for offset in range(num_copied):
             factor *= factors[candidates[best, POSITION] + offset]
             probabilities[offset] *= factor
+            if offset > 0 and probabilities[offset] < MIN_PROBABILITY:
+                return best, offset, firsts[best]
     return best, num_copied, firsts[best]

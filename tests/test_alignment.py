@@ -1,0 +1,191 @@
+"""The cursor in the file, against a slow twin and on edits made by hand."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from lookahead_edit.kernels import alignment
+from tests import naive
+
+IS_COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
+MAX_RANDOM_TOKENS = 120 if IS_COMPILED else 30
+PROMPT = [9, 8]  # before the output
+FILE = list(range(20, 60))
+
+
+def new_state() -> NDArray[np.int64]:
+    state = np.zeros(alignment.NUM_FIELDS, dtype=np.int64)
+    alignment.reset(state)
+    return state
+
+
+def array_of(tokens: list[int]) -> NDArray[np.int32]:
+    return np.array(tokens, dtype=np.int32)
+
+
+def follow(
+    state: NDArray[np.int64],
+    text: list[int],
+    first: int,
+    predicted: list[int],
+    fared: tuple[int, int] = (0, 0),
+    copied_from: int = alignment.NONE,
+) -> None:
+    """One round that emitted ``text[first:]``; `fared` is the number of drafted and of accepted tokens."""
+    alignment.follow(
+        array_of(text), first, array_of(predicted), len(predicted), *fared, alignment.NONE, copied_from, 0, state
+    )
+
+
+def hunk_of(state: NDArray[np.int64]) -> tuple[int, ...]:
+    fields = (alignment.OLD_START, alignment.OLD_END, alignment.NEW_START, alignment.NEW_END)
+    return tuple(int(state[field]) for field in fields)
+
+
+def compare(output: list[int], predicted: list[int], rounds: Iterator[int]) -> None:
+    """Rounds of several tokens end where single ones do, and both where the twin does."""
+    text = [*PROMPT, *output]
+    cursor, num_hunk_tokens, hunks = naive.followed(text, len(PROMPT), predicted)
+    state, found = new_state(), []
+    for end in range(len(PROMPT) + 1, len(text) + 1):
+        follow(state, text[:end], end - 1, predicted)
+        if state[alignment.HUNK_ENDED]:
+            found.append(hunk_of(state))
+            assert state[alignment.FOUND_END] == end
+            assert state[alignment.FOUND_CURSOR] == state[alignment.CURSOR]
+    assert found == hunks
+    assert state[alignment.CURSOR] == cursor
+    assert state[alignment.IS_ALIGNED] == (num_hunk_tokens == 0)
+    assert num_hunk_tokens in (0, state[alignment.NUM_HUNK_TOKENS])
+    assert state[alignment.HAS_LOST] == (bool(hunks) or num_hunk_tokens > 0)
+    assert state[alignment.NUM_EMITTED_TOKENS] == len(output)
+    at_once, end = new_state(), len(PROMPT)
+    while end < len(text):
+        first, end = end, min(end + next(rounds), len(text))
+        follow(at_once, text[:end], first, predicted)
+    for field in (alignment.CURSOR, alignment.IS_ALIGNED, alignment.NUM_ALIGNED_TOKENS, alignment.NUM_EMITTED_TOKENS):
+        assert at_once[field] == state[field]
+
+
+def test_the_cursor_is_where_its_twin_is_on_all_small_texts() -> None:
+    strings = [list(word) for size in range(1, 6) for word in itertools.product(range(2), repeat=size)]
+    rounds = itertools.cycle((1, 3, 2))
+    for predicted, output in itertools.product(strings, strings):
+        if IS_COMPILED or len(predicted) + len(output) < 7:
+            compare(output, predicted, rounds)
+
+
+def test_the_cursor_is_where_its_twin_is_on_random_edits() -> None:
+    generator = np.random.default_rng(3)
+    rounds = (int(generator.integers(1, 9)) for _ in itertools.count())
+    for _ in range(60):
+        predicted = generator.integers(0, generator.choice([2, 5, 50]), MAX_RANDOM_TOKENS).tolist()
+        output = list(predicted)
+        for _ in range(int(generator.integers(0, 6))):
+            start = int(generator.integers(0, len(output)))
+            size, num_new = generator.integers(0, 20, 2).tolist()
+            output[start : start + size] = generator.integers(0, 50, num_new).tolist() + output[: start % 3]
+        compare(output or [1], predicted, rounds)
+
+
+@pytest.mark.parametrize(
+    ("output", "hunk"),
+    [
+        pytest.param([*FILE[:10], 70, 71, *FILE[10:12]], (10, 10, 12, 14), id="insertion"),
+        pytest.param([*FILE[:10], *FILE[13:15]], (10, 13, 12, 12), id="deletion"),
+        pytest.param([*FILE[:10], 70, 71, *FILE[11:13]], (10, 11, 12, 14), id="replacement"),
+        pytest.param([*FILE[:10], *FILE[30:33]], (10, 30, 12, 12), id="move from below"),
+        pytest.param([*FILE[:30], *FILE[10:13]], (30, 10, 32, 32), id="lines that come again"),
+    ],
+)
+def test_a_hunk_is_what_was_changed(output: list[int], hunk: tuple[int, ...]) -> None:
+    state = new_state()
+    follow(state, [*PROMPT, *output], len(PROMPT), FILE)
+    assert (state[alignment.HUNK_ENDED], hunk_of(state)) == (1, hunk)
+    assert FILE[state[alignment.CURSOR] - 1] == output[-1]
+    assert state[alignment.IS_ALIGNED] == 1
+
+
+def test_the_nearer_of_equal_places_is_taken_and_far_ones_need_more_tokens() -> None:
+    file = [1, 2, 3, 4, 30, 31, *range(100, 180), 30, 31, 32, 33, 34, 35]
+    state = new_state()
+    follow(state, [*PROMPT, 1, 2, 70, 30, 31], len(PROMPT), file)
+    assert state[alignment.CURSOR] == 6
+    state = new_state()
+    far = [*PROMPT, 1, 2, 70, 31, 32]
+    follow(state, far, len(PROMPT), file)
+    assert state[alignment.IS_ALIGNED] == 0
+    follow(state, [*far, 33, 34, 35], len(far), file)
+    assert (state[alignment.IS_ALIGNED], state[alignment.CURSOR]) == (1, len(file))
+
+
+def test_at_the_files_end_whatever_comes_is_a_hunk() -> None:
+    state = new_state()
+    follow(state, [*PROMPT, *FILE, 70, 71], len(PROMPT), FILE)
+    assert (state[alignment.CURSOR], state[alignment.IS_ALIGNED]) == (len(FILE), 0)
+    assert state[alignment.NUM_HUNK_TOKENS] == 2
+
+
+def test_without_a_file_nothing_is_lost() -> None:
+    state = new_state()
+    follow(state, [*PROMPT, 70, 71], len(PROMPT), [])
+    assert (state[alignment.IS_ALIGNED], state[alignment.HAS_LOST], state[alignment.CURSOR]) == (1, 0, 0)
+
+
+def test_copies_from_elsewhere_are_followed_until_they_fail() -> None:
+    generator = np.random.default_rng(4)
+    for _ in range(200):
+        text = generator.integers(0, 3, int(generator.integers(4, 40))).tolist()
+        text[int(generator.integers(0, len(text)))] = -1
+        first = int(generator.integers(2, len(text)))
+        copied_from = int(generator.integers(0, first - 1))
+        if min(text[first:]) < 0 or text[copied_from] < 0:
+            continue
+        state = new_state()
+        follow(state, text, first, [], (4, 1), copied_from)
+        fields = (alignment.OTHER, alignment.NUM_OTHER_MISSES, alignment.NUM_OTHER_TOKENS)
+        assert tuple(int(state[field]) for field in fields) == naive.other_cursor(text, first, copied_from)
+
+
+def test_rounds_are_counted_by_how_their_drafts_fared() -> None:
+    state = new_state()
+    for num_drafted, num_accepted, num_failed, num_breaks in (
+        (0, 0, 1, 0),  # a round without a draft fails as well
+        (9, 0, 2, 0),
+        (9, 3, 0, 0),  # too short a start to count as a break
+        (9, 4, 0, 1),
+        (9, 9, 0, 1),
+        (9, 0, 1, 1),
+    ):
+        follow(state, [*PROMPT, 5], len(PROMPT), FILE, (num_drafted, num_accepted))
+        assert (state[alignment.NUM_FAILED_ROUNDS], state[alignment.NUM_BREAKS]) == (num_failed, num_breaks)
+
+
+def test_a_hunk_is_read_again_when_the_prediction_has_changed() -> None:
+    file, output = [1, 2, 3, 4, 5, 6, 7], [1, 2, 30, 40]
+    state = new_state()
+    text = array_of([*PROMPT, *output])
+    follow(state, text.tolist(), len(PROMPT), file)
+    assert state[alignment.IS_ALIGNED] == 0
+    alignment.follow_again(text, array_of(file), len(file), state)
+    assert state[alignment.IS_ALIGNED] == 0  # it still begins with another token
+    better = array_of([1, 2, 30, 40, 5, 6, 7])
+    alignment.follow_again(text, better, len(better), state)
+    assert (state[alignment.IS_ALIGNED], state[alignment.CURSOR]) == (1, 4)
+
+
+def test_equal_tokens_are_linked_and_counted_but_for_separators_and_huge_ones() -> None:
+    text = array_of([3, -1, 3, 99, 3, 99, -2, 0])
+    previous, last_seen, counts = (np.full(size, -1, dtype=np.int32) for size in (8, 4, 4))
+    counts[:] = 0
+    for first, end in ((0, 3), (3, 8)):
+        alignment.enter_tokens(text[:end].copy(), first, previous, last_seen, counts)
+    assert previous.tolist() == [-1, -1, 0, -1, 2, -1, -1, -1]
+    assert counts.tolist() == [1, 0, 0, 3]
+    assert last_seen.tolist() == [7, -1, -1, 4]
