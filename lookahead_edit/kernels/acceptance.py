@@ -103,11 +103,11 @@ def tail_entries(
     offset_index = offset_bin(offset)
     strength = 0 if agreeing < 4 else (1 if agreeing < 8 else (2 if agreeing < 10 else 3))
     entries[0] = BY_TYPE + kind * NUM_EVIDENCE_BINS + agreeing
-    entries[1] = BY_CLASSES + (group * NUM_CLASSES + class_before) * NUM_CLASSES + token_class
+    entries[1] = BY_CLASSES + (group * NUM_CLASSES + int(class_before)) * NUM_CLASSES + int(token_class)
     entries[2] = BY_OFFSET + (group * NUM_EVIDENCE_BINS + evidence_bin(evidence)) * NUM_OFFSET_BINS + offset_index
     entries[3] = BY_FIRST + first * NUM_OFFSET_BINS + offset_index
     entries[4] = BY_RATE + (group * NUM_RATE_BINS + rate) * 4 + strength
-    entries[5] = BY_CLASS + token_class * NUM_EVIDENCE_BINS + agreeing
+    entries[5] = BY_CLASS + int(token_class) * NUM_EVIDENCE_BINS + agreeing
 
 
 @njit(cache=True)

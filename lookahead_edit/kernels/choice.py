@@ -27,7 +27,7 @@ from lookahead_edit.kernels.candidates import (
 )
 from lookahead_edit.kernels.length import best_length
 
-NUM_WEIGHED_TOKENS = 64  # of each candidate
+NUM_WEIGHED_TOKENS = 32  # of each candidate
 UNKNOWN_CLASS = 4
 
 
