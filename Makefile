@@ -12,7 +12,7 @@ demo: $(READY)  ## edits a sample file with the default model, with and without 
 test: $(READY)  ## the whole suite; then the kernels once more as plain Python
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest tests/test_kernels.py tests/test_suffix_index.py tests/test_workspace_index.py \
-		tests/test_kernels_length.py
+		tests/test_kernels_length.py tests/test_alignment.py tests/test_candidates.py tests/test_acceptance.py
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

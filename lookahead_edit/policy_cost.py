@@ -89,23 +89,33 @@ class CostPolicy:
             return [0] * len(probabilities)
         if len(probabilities) == 1 or not self._curve.shares_passes:
             costs, futures = self._pass_costs_of(1), self._run_costs_of(1, 1)
-            return [best_length(row, costs, futures, self._scratch) if len(row) else 0 for row in probabilities]
+            return [
+                best_length(row, costs, futures, self._scratch, self._goes_on(row)) if len(row) else 0
+                for row in probabilities
+            ]
         return self._shared_lengths(probabilities)
 
     def _shared_lengths(self, probabilities: Sequence[FloatArray]) -> list[int]:
         num_rows = len(probabilities)
         costs, futures = self._pass_costs_of(num_rows), self._run_costs_of(num_rows, num_rows)
         # What each would draft if all rows did the same tells how many of them have a use for a wide pass.
-        equal = [best_length(row, costs / num_rows, futures, self._scratch) if len(row) else 0 for row in probabilities]
+        equal = [
+            best_length(row, costs / num_rows, futures, self._scratch, self._goes_on(row)) if len(row) else 0
+            for row in probabilities
+        ]
         futures = self._run_costs_of(num_rows, max(1, round(sum(equal) / max(1, *equal))))
         savings = np.zeros((num_rows, self._max_draft_tokens + 1))
         likely = np.zeros(num_rows, dtype=np.int64)
         for index, row in enumerate(probabilities):
             if len(row):
-                fill_savings(row, futures, savings[index])
+                fill_savings(row, futures, savings[index], self._goes_on(row))
                 likely[index] = np.count_nonzero(row >= MIN_FILLER_PROBABILITY)
         longest = best_shared_length(likely, savings, costs)
         return [min(length, longest) for length in likely.tolist()]
+
+    def _goes_on(self, probabilities: FloatArray) -> bool:
+        """Was the draft cut at the limit? A shorter one reaches its source's end, or the output's limit."""
+        return len(probabilities) == self._max_draft_tokens
 
     def _extra_cost(self, num_draft_tokens: int, batch_size: int) -> float:
         """What the pass of such a draft costs beyond a plain one, in plain ones."""
@@ -139,6 +149,6 @@ def compile_length_kernels() -> None:
     """Compiles them, or loads them from the disk cache: 2 s the very first time, 0.3 s in a new process."""
     costs = CostCurve.linear(0.0).values(1, 2)
     savings = np.zeros((1, 2))
-    best_length(np.ones(1, dtype=np.float32), costs, run_costs(costs), savings[0])
-    fill_savings(np.ones(1, dtype=np.float32), run_costs(costs), savings[0])
+    best_length(np.ones(1, dtype=np.float32), costs, run_costs(costs), savings[0], True)
+    fill_savings(np.ones(1, dtype=np.float32), run_costs(costs), savings[0], True)
     best_shared_length(np.ones(1, dtype=np.int64), savings, costs)

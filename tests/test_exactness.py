@@ -6,6 +6,7 @@ Reference is `model.generate` without a hook, and the same loop without drafts. 
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Sequence as SequenceOf
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,17 @@ from lookahead_edit.policy import POLICIES
 from lookahead_edit.sequence import Sequence
 from lookahead_edit.targets.hf import HfTarget
 from lookahead_edit.targets.recorded import RecordedTarget
-from lookahead_edit.types import Drafter, IntArray, Target
+from lookahead_edit.tokenizer import ByteTokenizer
+from lookahead_edit.types import Drafter, IntArray, Source, SourceKind, Target
 
 NUM_NEW_TOKENS = 48
 # Full attention, sliding window (prompt beyond it), learned positions, short convolutions, recurrent state, hybrid.
 MODELS = ["llama", "mistral", "gpt2", "lfm2", "mamba2", "qwen3_next"]
 MakeDrafter = Callable[[IntArray], Drafter]
+# In capitals, whose bytes the tiny models have as tokens. The rename makes drafts differ from the file.
+TOKENIZER = ByteTokenizer()
+EDITED_FILE = "SUM = 0\nFOR A IN B:\n  SUM = SUM + A\n  PUT(SUM)\n\nPUT(SUM)\n"
+INSTRUCTION = "RENAME SUM TO ALL.\n"
 
 
 def alternating(truth: IntArray) -> Drafter:
@@ -67,6 +73,7 @@ def decode(
     policy: str = "fixed",
     sampling: SamplingConfig | None = None,
     num_new_tokens: int = NUM_NEW_TOKENS,
+    sources: SequenceOf[Source] = (),
 ) -> tuple[list[int], SpeculationMetrics]:
     sequence = Sequence(
         prompt,
@@ -74,12 +81,28 @@ def decode(
         sampling=sampling or SamplingConfig(),
         max_tokens=num_new_tokens,
         max_context_tokens=target.max_context_tokens,
+        sources=sources,
     )
     metrics = SpeculationMetrics()
     for finished in Engine(target, POLICIES[policy](SpeculationConfig(), None)).generate(sequence):
         metrics.add(finished)
     assert metrics.num_emitted_tokens == len(sequence.output) == num_new_tokens
     return sequence.output.tolist(), metrics
+
+
+def drafting(name: str, truth: IntArray) -> Drafter:
+    """A script that knows the text to come, or one of the real drafters, with what their makers get."""
+    return SCRIPTS[name](truth) if name in SCRIPTS else DRAFTERS[name](SpeculationConfig(), TOKENIZER)
+
+
+def prompt_of(file: str = EDITED_FILE) -> tuple[IntArray, list[Source]]:
+    """An instruction and a file, int32[num_prompt_tokens], and the file as a source; another file besides."""
+    head, tokens = TOKENIZER.encode(INSTRUCTION), TOKENIZER.encode(file)
+    other = Source(SourceKind.CONTEXT, TOKENIZER.encode("PUT(ALL)\nPUT(B)\n"), path="OTHER")
+    return np.concatenate([head, tokens, TOKENIZER.encode("\n")]), [
+        Source(SourceKind.FILE, tokens, prompt_start=len(head)),
+        other,
+    ]
 
 
 _references: dict[tuple[Any, ...], list[int]] = {}
@@ -106,15 +129,15 @@ def decoded_plainly(model: Any, prompt: IntArray, sampling: SamplingConfig) -> l
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 @pytest.mark.parametrize("drafter", [*sorted(DRAFTERS), *SCRIPTS])
 @pytest.mark.parametrize("name", MODELS)
-def test_greedy_text_is_that_of_generate(
-    tiny_model: Any, random_prompt: IntArray, name: str, drafter: str, policy: str
-) -> None:
+def test_greedy_text_is_that_of_generate(tiny_model: Any, name: str, drafter: str, policy: str) -> None:
     model = tiny_model(name)
-    expected = generated(model, random_prompt)
-    truth = np.concatenate([random_prompt, np.asarray(expected, np.int32)])
-    made = SCRIPTS[drafter](truth) if drafter in SCRIPTS else DRAFTERS[drafter](SpeculationConfig(), None)
-    tokens, metrics = decode(HfTarget(model), random_prompt, made, policy)
+    prompt, sources = prompt_of()
+    expected = generated(model, prompt)
+    truth = np.concatenate([prompt, np.asarray(expected, np.int32)])
+    tokens, metrics = decode(HfTarget(model), prompt, drafting(drafter, truth), policy, sources=sources)
     assert tokens == expected
+    if drafter == "edit":
+        assert metrics.num_draft_tokens > 0
     if drafter == "oracle":
         assert metrics.acceptance_rate == 1.0
         assert metrics.num_rounds <= 3
@@ -136,20 +159,38 @@ def test_sampled_text_does_not_depend_on_the_drafts(
     ):
         plain = decoded_plainly(model, random_prompt, sampling)
         truth = np.concatenate([random_prompt, np.asarray(plain, np.int32)])
-        made = SCRIPTS[drafter](truth) if drafter in SCRIPTS else DRAFTERS[drafter](SpeculationConfig(), None)
-        tokens, metrics = decode(HfTarget(model), random_prompt, made, "fixed", sampling)
+        tokens, metrics = decode(HfTarget(model), random_prompt, drafting(drafter, truth), "fixed", sampling)
         assert tokens == plain
         assert drafter != "oracle" or metrics.num_rounds <= 3
 
 
+EDITS = {
+    "renamed": EDITED_FILE.replace("SUM", "ALL"),
+    "renamed in part": EDITED_FILE.replace("SUM", "ALL", 2),
+    "not renamed": EDITED_FILE,
+    "indented": EDITED_FILE.replace("FOR", "IF A:\n  FOR")
+    .replace("\n  SUM", "\n    SUM")
+    .replace("\n  PUT", "\n    PUT"),
+    "moved": EDITED_FILE[30:] + EDITED_FILE[:30],
+    "repeated": EDITED_FILE[:20] * 9,
+    "another text": "".join(chr(32 + 7 * number % 60) for number in range(90)),
+}
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
 @pytest.mark.parametrize("drafter", [*sorted(DRAFTERS), *SCRIPTS])
-def test_a_recorded_target_emits_what_was_logged(random_prompt: IntArray, drafter: str) -> None:
-    logged = np.random.default_rng(2).integers(3, 20, NUM_NEW_TOKENS).astype(np.int32)
-    truth = np.concatenate([random_prompt, logged])
-    made = SCRIPTS[drafter](truth) if drafter in SCRIPTS else DRAFTERS[drafter](SpeculationConfig(), None)
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_recorded_target_emits_what_was_logged(edit: str, drafter: str, policy: str) -> None:
+    prompt, sources = prompt_of()
+    logged = TOKENIZER.encode(EDITS[edit])
+    truth = np.concatenate([prompt, logged])
     target = RecordedTarget(lambda prompt: logged, end_token_id=0, vocab_size=VOCAB_SIZE)
-    tokens, _ = decode(target, random_prompt, made)
+    tokens, metrics = decode(
+        target, prompt, drafting(drafter, truth), policy, num_new_tokens=len(logged), sources=sources
+    )
     assert tokens == logged.tolist()
+    if drafter == "edit" and edit != "another text":
+        assert metrics.num_rounds < len(logged) / 2
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -144,7 +144,7 @@ def test_top_p_does_not_keep_tokens_from_being_drafted(tiny_model: Any) -> None:
     """With a distribution this sharp, sampling is greedy, and a true prediction must be accepted to the last token."""
     model, ids = tiny_model("llama"), prompt(30)
     truth = model.generate(ids, max_new_tokens=60, do_sample=False)
-    hook = LookaheadEdit(prediction=truth[0, 30:], speculation=SpeculationConfig(policy="fixed"))
+    hook = LookaheadEdit(prediction=truth[0, 30:], speculation=SpeculationConfig(drafter="suffix", policy="fixed"))
     ours = model.generate(
         ids, max_new_tokens=60, do_sample=True, temperature=0.001, top_p=0.9, top_k=0, custom_generate=hook
     )
@@ -283,10 +283,12 @@ def test_a_streamer_gets_the_prompt_every_token_and_the_end(tiny_model: Any) -> 
     assert streamer.is_ended
 
 
-def test_a_prediction_is_drafted_from(tiny_model: Any) -> None:
+@pytest.mark.parametrize("drafter", ["edit", "suffix"])
+def test_a_prediction_is_drafted_from(tiny_model: Any, drafter: str) -> None:
     model, ids = tiny_model("llama"), prompt(30)
     truth = model.generate(ids, max_new_tokens=60, do_sample=False)
-    hook = LookaheadEdit(prediction=truth[0, 30:])
+    speculation = SpeculationConfig(drafter=drafter, policy="match_length")
+    hook = LookaheadEdit(prediction=truth[0, 30:], speculation=speculation)
     assert torch.equal(model.generate(ids, max_new_tokens=60, do_sample=False, custom_generate=hook), truth)
     assert hook.metrics.num_accepted_by_source["prediction"] > 40
     assert hook.metrics.num_rounds < 8

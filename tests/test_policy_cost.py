@@ -175,3 +175,13 @@ def test_drafts_that_pay_are_never_refused() -> None:
         (verified,) = policy.cut([draft_of(200, 0.9)])
         assert len(verified) > 0
         policy.observe([round_of(verified, int(generator.geometric(0.1)) - 1)])
+
+
+@pytest.mark.parametrize("name", CURVES)
+@pytest.mark.parametrize(("num_tokens", "survival"), [(10, 0.98), (20, 0.99), (60, 0.995), (100, 0.999)])
+def test_a_near_certain_draft_that_reaches_its_sources_end_is_kept_whole(
+    name: str, num_tokens: int, survival: float
+) -> None:
+    policy = CostPolicy(CURVES[name], 512)
+    if policy.max_draft_tokens > num_tokens:
+        assert kept(policy, draft_of(num_tokens, survival)) == [num_tokens]

@@ -6,6 +6,7 @@ import pytest
 from scripted_editor import MODEL_NAME, ScriptedEditor
 from server_harness import counter, events, in_process
 
+from lookahead_edit.config import SpeculationConfig
 from lookahead_edit.drafters import DRAFTERS
 
 TEXT = "banana\r\ncab\r\n"
@@ -77,7 +78,7 @@ def test_usage_timings_and_metrics_count_every_round(client):
     assert speculative["draft_acceptance_rate"] == pytest.approx(10 / 13)
     assert speculative["tokens_per_forward"] == pytest.approx(13 / 3)
     assert speculative["drafts_by_source"] == {"file": {"num_draft_tokens": 13, "num_accepted_draft_tokens": 10}}
-    assert speculative["num_spec_tokens"] == 64
+    assert speculative["num_spec_tokens"] == SpeculationConfig().draft_limit == 512
     metrics = answer["metrics"]
     assert 0 <= metrics["queue_time_ms"] <= metrics["time_to_first_token_ms"]
     assert metrics["generation_time_ms"] == pytest.approx(metrics["mean_itl_ms"] * 12, abs=0.02)

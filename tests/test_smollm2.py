@@ -21,7 +21,7 @@ from lookahead_edit.speculation import make_drafter, make_policy
 from lookahead_edit.targets.hf import HfTarget
 from lookahead_edit.text_region import Region
 from lookahead_edit.tokenizer import HfTokenizer
-from lookahead_edit.types import Drafter, IntArray
+from lookahead_edit.types import Drafter, IntArray, Tokenizer
 
 pytestmark = pytest.mark.slow
 
@@ -69,10 +69,11 @@ def alternating(truth: IntArray) -> Drafter:
     return ScriptedDrafter(script)
 
 
-DRAFTERS: dict[str, Callable[[IntArray], Drafter]] = {
-    "alternating": alternating,
-    "suffix": lambda truth: make_drafter(SpeculationConfig()),
-    "ngram": lambda truth: make_drafter(SpeculationConfig(drafter="ngram")),
+DRAFTERS: dict[str, Callable[[IntArray, Tokenizer], Drafter]] = {
+    "alternating": lambda truth, tokenizer: alternating(truth),
+    "edit": lambda truth, tokenizer: make_drafter(SpeculationConfig(drafter="edit"), tokenizer),
+    "suffix": lambda truth, tokenizer: make_drafter(SpeculationConfig(drafter="suffix")),
+    "ngram": lambda truth, tokenizer: make_drafter(SpeculationConfig(drafter="ngram")),
 }
 
 
@@ -83,7 +84,7 @@ def test_greedy_text_is_that_of_generate(
     target = HfTarget(default_model[0])
     sequence = Sequence(
         prompt,
-        drafter=DRAFTERS[drafter](truth),
+        drafter=DRAFTERS[drafter](truth, HfTokenizer(default_model[1])),
         sampling=SamplingConfig(),
         max_tokens=len(truth) - len(prompt),
         max_context_tokens=target.max_context_tokens,

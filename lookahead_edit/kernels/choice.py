@@ -20,7 +20,9 @@ from lookahead_edit.kernels.candidates import (
     EVIDENCE,
     IN_PREDICTED,
     IN_TEXT,
+    IN_WORKSPACE,
     MAX_CANDIDATES,
+    MOST_RECENT,
     POSITION,
     TYPE,
     first_token,
@@ -70,6 +72,12 @@ def copy_candidate(
             tokens[offset] = workspace[position]
             copied_classes[offset] = UNKNOWN_CLASS
     return len(tokens)
+
+
+@njit(cache=True)
+def tail_type(candidates: Counts, index: int) -> int:
+    """The type that a copy's later tokens are judged by: the model was fitted without other files at hand."""
+    return MOST_RECENT if candidates[index, ARRAY] == IN_WORKSPACE else int(candidates[index, TYPE])
 
 
 @njit(cache=True)
@@ -123,7 +131,7 @@ def choose(
             tokens[:limit], copied_classes[:limit],
         )  # fmt: skip
         num_copied = fill_probabilities(
-            candidates[index, TYPE], num_predicted > 0, candidates[index, EVIDENCE], firsts[index],
+            tail_type(candidates, index), num_predicted > 0, candidates[index, EVIDENCE], firsts[index],
             copied_classes[:num_copied], rate, break_factor, tail_log_odds, entries, probabilities[:num_copied],
         )  # fmt: skip
         expected[index], gains[index] = 0.0, 0.0
@@ -152,7 +160,7 @@ def choose(
         copied_classes,
     )  # fmt: skip
     num_copied = fill_probabilities(
-        candidates[best, TYPE], num_predicted > 0, candidates[best, EVIDENCE], firsts[best],
+        tail_type(candidates, best), num_predicted > 0, candidates[best, EVIDENCE], firsts[best],
         copied_classes[:num_copied], rate, break_factor, tail_log_odds, entries, probabilities[:num_copied],
     )  # fmt: skip
     if candidates[best, ARRAY] == IN_PREDICTED:

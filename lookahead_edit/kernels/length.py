@@ -21,18 +21,22 @@ MAX_SURVIVAL = 0.998
 
 @njit(cache=True)
 def fill_savings(
-    probabilities: NDArray[np.float32], futures: NDArray[np.float64], savings: NDArray[np.float64]
+    probabilities: NDArray[np.float32],
+    futures: NDArray[np.float64],
+    savings: NDArray[np.float64],
+    goes_on: bool = True,
 ) -> None:
     """Entry k becomes ``S_1 C(R_1) - S_{k+1} C(R_{k+1})``; R_i is the mean length of what follows i accepted tokens.
 
-    One pass from the end; beyond the draft the tokens fall off as the last 8 did on average. C is linear between its
+    One pass from the end; beyond the draft the tokens fall off as the last 8 did on average, or, where the draft
+    reaches its source's end (not `goes_on`), the run is over: no later pass could be wider. C is linear between its
     nodes. The octave of 1 + R hardly changes from token to token, so it is followed rather than computed.
     """
     num_tokens = len(probabilities)
     num_tail_tokens = min(num_tokens, NUM_TAIL_TOKENS)
     last = np.float64(probabilities[num_tokens - 1])
     before = np.float64(probabilities[num_tokens - 1 - num_tail_tokens]) if num_tokens > num_tail_tokens else 1.0
-    survival = min((last / before) ** (1.0 / num_tail_tokens), MAX_SURVIVAL) if before > 0.0 else 0.0
+    survival = min((last / before) ** (1.0 / num_tail_tokens), MAX_SURVIVAL) if before > 0.0 and goes_on else 0.0
     probability = last * survival  # S_i, from i = n + 1 down to 1
     sum_after = probability * survival / (1.0 - survival)
     octave, scale = 0, 1.0
@@ -61,9 +65,10 @@ def best_length(
     costs: NDArray[np.float64],
     futures: NDArray[np.float64],
     savings: NDArray[np.float64],
+    goes_on: bool = True,
 ) -> int:
     """How many of the drafted tokens to verify, 0 where none pay; about 2 µs for 256. `savings` is scratch."""
-    fill_savings(probabilities, futures, savings)
+    fill_savings(probabilities, futures, savings, goes_on)
     best, best_gain = 0, 0.0
     for length in range(1, len(probabilities) + 1):
         gain = savings[length] - (costs[length] - costs[0])
