@@ -25,12 +25,11 @@ from benchmarks.peers.line_cursor import texts_of_tokens
 from benchmarks.trace_sets import fingerprint, source_fingerprint, without_context
 from lookahead_edit.config import SpeculationConfig
 from lookahead_edit.cost import CostCurve
-from lookahead_edit.drafters.edit import EditDrafter
 from lookahead_edit.policy import FixedPolicy
 from lookahead_edit.replay import replay_trace
 from lookahead_edit.replay_figures import TraceReplay, cost_of
 from lookahead_edit.replay_tokens import TokenTrace
-from lookahead_edit.speculation import make_policy
+from lookahead_edit.speculation import make_drafter, make_policy
 from lookahead_edit.targets.tokenizer_loading import load_tokenizer
 from lookahead_edit.types import Drafter, Round, Tokenizer
 
@@ -112,7 +111,7 @@ class OwnTask:
 
     def replay(self, trace: TokenTrace) -> TraceReplay:
         """One trace, with a drafter and a policy of its own."""
-        drafter = EditDrafter(OWN_CONFIG, self.make_tokenizer())
+        drafter = make_drafter(OWN_CONFIG, self.make_tokenizer())
         return replay_trace(trace, drafter, make_policy(OWN_CONFIG, CostCurve.linear(self.cost)))
 
 

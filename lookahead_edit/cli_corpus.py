@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -22,10 +23,10 @@ from lookahead_edit.corpus_edits import EditBounds, FileEdit, Tally, edit_traces
 from lookahead_edit.corpus_files import ContextBounds, parse_suffixes
 from lookahead_edit.corpus_git import HistoryBounds, git_edits
 from lookahead_edit.corpus_packages import fetch_release, parse_release, require_pair
-from lookahead_edit.corpus_reindent import reindent_edits
+from lookahead_edit.corpus_reindent import reindent_edit
 from lookahead_edit.corpus_releases import read_release, release_edits
-from lookahead_edit.corpus_rename import rename_edits
-from lookahead_edit.corpus_sources import SourceText, source_of
+from lookahead_edit.corpus_rename import rename_edit
+from lookahead_edit.corpus_sources import SourceText, seeded_edits, source_of
 from lookahead_edit.traces import BadLine, Trace, format_trace, read_traces
 from lookahead_edit.types import InvalidInput
 
@@ -230,17 +231,17 @@ def blazedit(records: Records, output: Output = STDIN, max_traces: MaxTraces = N
 @corpus_app.command("rename")
 def rename(traces: Traces, seed: Seed = 0, output: Output = STDIN, max_traces: MaxTraces = None) -> None:
     """Renames two identifiers in the source of each trace."""
-    _transform(rename_edits, traces, seed, output, max_traces)
+    _transform(rename_edit, traces, seed, output, max_traces)
 
 
 @corpus_app.command("reindent")
 def reindent(traces: Traces, seed: Seed = 0, output: Output = STDIN, max_traces: MaxTraces = None) -> None:
     """Wraps a body in the source of each trace in an if."""
-    _transform(reindent_edits, traces, seed, output, max_traces)
+    _transform(reindent_edit, traces, seed, output, max_traces)
 
 
 def _transform(
-    make_edits: Callable[[Iterable[SourceText], int], Iterator[FileEdit]],
+    make_edit: Callable[[SourceText, random.Random], FileEdit | None],
     traces: str,
     seed: int,
     output: str,
@@ -249,7 +250,12 @@ def _transform(
     with _reading(traces) as (file, bad_lines):
         found = (source_of(trace) for _, trace in read_traces(file, bad_lines.hear))
         sources = (source for source in found if source is not None)
-        _write(edit_traces(make_edits(sources, seed), None, bad_lines.tally), output, max_traces, bad_lines.tally)
+        _write(
+            edit_traces(seeded_edits(make_edit, sources, seed), None, bad_lines.tally),
+            output,
+            max_traces,
+            bad_lines.tally,
+        )
 
 
 class _BadLines:

@@ -116,9 +116,9 @@ def replay(
     config = SpeculationConfig(policy=policy, max_draft_tokens=max_draft_tokens)
     _check_outputs(traces, per_trace, plot, html, has_explain=explain is not None)
     with _opened(traces) as file:
-        _make_replay(config, drafters, costs, None)  # refuses unknown names before a tokenizer is loaded
+        names = _drafter_names(config, drafters)
         loaded = open_tokenizer(tokenizer, display)
-        names, replaying = _make_replay(config, drafters, costs, loaded)
+        replaying = _make_replay(config, names, costs, loaded)
         explained = _Explained(explain, names[0] if drafters is not None else SPECULATION.drafter, costs[0])
         bad_lines = _BadLines(display)
         from lookahead_edit.replay import tokenize_trace
@@ -205,16 +205,23 @@ def _check_outputs(
         require_matplotlib()
 
 
-def _make_replay(
-    config: SpeculationConfig, drafters: str | None, costs: tuple[float, ...], tokenizer: Tokenizer | None
-) -> tuple[list[str], Replay]:
+def _drafter_names(config: SpeculationConfig, drafters: str | None) -> list[str]:
+    """Each once, in order; InvalidInput for an unknown drafter or policy."""
     from lookahead_edit.drafters import DRAFTERS
-    from lookahead_edit.replay import COST_AWARE_POLICIES, Replay, drafter_factory, policy_factory
+    from lookahead_edit.speculation import check_speculation
 
     names = list(DRAFTERS) if drafters is None else [name.strip() for name in drafters.split(",")]
+    for name in names:
+        check_speculation(dataclasses.replace(config, drafter=name))
+    return list(dict.fromkeys(names))
+
+
+def _make_replay(config: SpeculationConfig, names: list[str], costs: tuple[float, ...], tokenizer: Tokenizer) -> Replay:
+    from lookahead_edit.replay import COST_AWARE_POLICIES, Replay, drafter_factory, policy_factory
+
     factories = {name: drafter_factory(dataclasses.replace(config, drafter=name), tokenizer) for name in names}
     is_cost_aware = config.policy in COST_AWARE_POLICIES
-    return list(factories), Replay(factories, costs, policy_factory(config), is_cost_aware=is_cost_aware)
+    return Replay(factories, costs, policy_factory(config), is_cost_aware=is_cost_aware)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import ast
 import random
 import re
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from io import StringIO
 
@@ -32,14 +32,6 @@ class _Block:
     end: int
     indent: str
     unit: str
-
-
-def reindent_edits(sources: Iterable[SourceText], seed: int) -> Iterator[FileEdit]:
-    """One edit a source; sources without a block of several lines are passed over."""
-    for source in sources:
-        edit = reindent_edit(source, random.Random(f"{seed} {source.id}"))
-        if edit is not None:
-            yield edit
 
 
 def reindent_edit(source: SourceText, choice: random.Random) -> FileEdit | None:

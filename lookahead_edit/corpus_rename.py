@@ -8,7 +8,6 @@ import keyword
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
 
 from lookahead_edit.corpus_edits import FileEdit
 from lookahead_edit.corpus_sources import BRACED_LANGUAGES, CAMEL_CASE_LANGUAGES, SourceText, parses_as_python
@@ -44,14 +43,6 @@ _LAST = (
     "target",
     "unit",
 )
-
-
-def rename_edits(sources: Iterable[SourceText], seed: int) -> Iterator[FileEdit]:
-    """One edit a source; sources with fewer than two names to rename are passed over."""
-    for source in sources:
-        edit = rename_edit(source, random.Random(f"{seed} {source.id}"))
-        if edit is not None:
-            yield edit
 
 
 def rename_edit(source: SourceText, choice: random.Random) -> FileEdit | None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import random
 import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from lookahead_edit.corpus_edits import FileEdit
 from lookahead_edit.traces import Trace
 from lookahead_edit.types import ContextFile
 
@@ -36,6 +39,16 @@ def source_of(trace: Trace) -> SourceText | None:
     before = trace.prompt[: trace.prompt.rindex(trace.source)]
     match = re.search(r"`{3,}([^\s`<>|]*)\n\Z", before)
     return SourceText(trace.id, trace.source, match[1] if match else "", trace.context)
+
+
+def seeded_edits(
+    make_edit: Callable[[SourceText, random.Random], FileEdit | None], sources: Iterable[SourceText], seed: int
+) -> Iterator[FileEdit]:
+    """One edit a source, the same for the same seed and id; sources that allow none are passed over."""
+    for source in sources:
+        edit = make_edit(source, random.Random(f"{seed} {source.id}"))
+        if edit is not None:
+            yield edit
 
 
 def parses_as_python(text: str) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lookahead_edit.config import SpeculationConfig
 from lookahead_edit.cost import CostCurve
-from lookahead_edit.drafters.edit import NO_WORKSPACE, EditDrafter
+from lookahead_edit.drafters.edit import EditDrafter
 from lookahead_edit.kernels import alignment
 from lookahead_edit.kernels import candidates as places
 from lookahead_edit.kernels.acceptance import NUM_FIRST_BINS, NUM_TAIL_PARTS, first_probability, rate_bin, tail_entries
@@ -119,7 +119,7 @@ class CollectingDrafter(EditDrafter):
                 self._predicted,
                 self._predicted_classes,
                 self._num_predicted,
-                NO_WORKSPACE if self._workspace is None else self._workspace.text,
+                self._workspace_text,
                 tokens,
                 classes,
             )

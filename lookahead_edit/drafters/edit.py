@@ -31,7 +31,6 @@ NOMINAL_COST_RATIO = 0.01  # at which proposals are weighed against each other; 
 MAX_OVERRUN_TOKENS = 4  # what closes the file in the prompt (a fence) mostly closes the answer too
 MAX_REWRITTEN_TOKENS = 4096  # ahead of the cursor; the file is plain after that
 MAX_INSTRUCTION_TOKENS = 4096
-MAX_TAIL_TOKENS = 32  # that are looked for in the workspace
 PRIOR_BREAKS = 4.0  # weigh as much as so many breaks of this request's copies
 MAX_LINE_TOKENS = 60  # looked back over for a line's beginning
 MAX_COUNTED_TOKENS = 1 << 20  # of the vocabulary; larger ones are copied as well, but not counted and not linked
@@ -72,6 +71,7 @@ class EditDrafter:
         own = [source for source in sources if not (source.kind == SourceKind.CONTEXT and source.prompt_start is None)]
         self._index = SuffixIndex(prompt, own)
         self._workspace: WorkspaceIndex | None = workspace_cache().index(others) if others else None
+        self._workspace_text = NO_WORKSPACE if self._workspace is None else self._workspace.text
         self._output_start = self._index.num_tokens
         self._chosen = alignment.NONE
         self._break_factor, self._num_breaks, self._num_expected_breaks = 1.0, 0.0, 0.0
@@ -111,7 +111,7 @@ class EditDrafter:
             self._predicted_classes,
             self._factors,
             self._num_predicted,
-            NO_WORKSPACE if self._workspace is None else self._workspace.text,
+            self._workspace_text,
             rate_bin(state[alignment.NUM_BREAKS], state[alignment.NUM_EMITTED_TOKENS]),
             self._break_factor,
             model.roots,
@@ -180,10 +180,8 @@ class EditDrafter:
         match = self._index.longest_match()
         self._recent[0, : len(match.ends)] = match.ends
         self._found[places.WORKSPACE_POSITION] = alignment.NONE
-        workspace = NO_WORKSPACE
         if self._workspace is not None:
-            workspace = self._workspace.text
-            found = self._workspace.longest_match(text[-MAX_TAIL_TOKENS:])
+            found = self._workspace.longest_match(text)
             if found.length > 0:
                 self._found[:] = found.position, found.length, found.num_looked_at, found.num_agreeing
         return int(
@@ -201,7 +199,7 @@ class EditDrafter:
                 0 if self._file is None else len(self._file.tokens),
                 self._output_start,
                 self._token_counts,
-                workspace,
+                self._workspace_text,
                 self._found,
                 self._state,
                 self._recent,

@@ -60,6 +60,7 @@ MAX_LINE_TOKENS = 60
 MAX_REPLACED_TOKENS = 4
 FAR = 9999.0  # a distance where there is none
 NEWLINE_CLASS = 0
+UNKNOWN_CLASS = 4  # of the workspace's tokens
 
 # What the caller found in the workspace.
 WORKSPACE_POSITION, WORKSPACE_LENGTH, WORKSPACE_COUNT, WORKSPACE_AGREEING = range(4)
@@ -265,7 +266,7 @@ def find_candidates(
                 place = position - file_start
         else:
             where = NONE
-            token_class = 4
+            token_class = UNKNOWN_CLASS
         num_same = 0
         for other in range(count):
             if first_token(candidates, other, text, predicted, workspace) == token:

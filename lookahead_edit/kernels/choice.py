@@ -25,12 +25,12 @@ from lookahead_edit.kernels.candidates import (
     MOST_RECENT,
     POSITION,
     TYPE,
+    UNKNOWN_CLASS,
     first_token,
 )
 from lookahead_edit.kernels.length import best_length
 
 NUM_WEIGHED_TOKENS = 32  # of each candidate
-UNKNOWN_CLASS = 4
 
 
 @njit(cache=True)
