@@ -11,7 +11,7 @@ from importlib.resources import files
 
 import numpy as np
 
-from lookahead_edit.kernels.acceptance import NUM_TAIL_ENTRIES, Floats, Ints
+from lookahead_edit.kernels.acceptance import NUM_TAIL_ENTRIES, Columns, Floats
 
 FILE = "acceptance.npz"
 
@@ -20,14 +20,15 @@ FILE = "acceptance.npz"
 class AcceptanceModel:
     """Trees for the first token of a copy, log odds for the ones after it; see `kernels.acceptance` for the arrays."""
 
-    roots: Ints  # int32[num_trees]
-    splits: Ints  # int32[num_nodes]
-    thresholds: Floats  # float32[num_nodes]
-    children: Ints  # int32[num_nodes, 2]
+    columns: Columns  # uint8[num_trees, 2**depth - 1]
+    thresholds: Floats  # float32[num_trees, 2**depth - 1]
+    leaves: Floats  # float32[num_trees, 2**depth]
     tail_log_odds: Floats  # float32[NUM_TAIL_ENTRIES]
 
     def __post_init__(self) -> None:
-        assert self.children.shape == (len(self.splits), 2)
+        num_trees, num_leaves = self.leaves.shape
+        assert num_leaves.bit_count() == 1
+        assert self.columns.shape == self.thresholds.shape == (num_trees, num_leaves - 1)
         assert self.tail_log_odds.shape == (NUM_TAIL_ENTRIES,)
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from lookahead_edit.kernels import automaton
 from lookahead_edit.kernels import suffix as kernels
-from lookahead_edit.types import IntArray, InvalidInput, Source, SourceArray, SourceKind
+from lookahead_edit.types import NO_TOKENS, IntArray, InvalidInput, Source, SourceArray, SourceKind
 
 NO_POSITION = automaton.NONE
 
@@ -92,12 +92,13 @@ class SuffixIndex:
     Args:
         prompt: int32[num_prompt_tokens].
         sources: texts to copy from; those with `prompt_start` only mark their place in the prompt.
+        is_read: False: nothing is read yet, `read_on` does it in pieces before anything else is asked.
 
     Raises:
         InvalidInput: not int32, negative, or a source that doesn't stand in the prompt where it says it does.
     """
 
-    def __init__(self, prompt: IntArray, sources: Sequence[Source] = ()) -> None:
+    def __init__(self, prompt: IntArray, sources: Sequence[Source] = (), *, is_read: bool = True) -> None:
         check_tokens(prompt, "prompt")
         num_own_tokens = sum(len(source.tokens) + 1 for source in sources if source.prompt_start is None)
         text = np.empty(num_own_tokens + len(prompt), dtype=np.int32)
@@ -130,17 +131,19 @@ class SuffixIndex:
         self._copied_tokens = np.empty(0, dtype=np.int32)
         self._copied_kinds = np.empty(0, dtype=np.int8)
         refuted = np.zeros(len(text), dtype=np.int8)
-        self._build(text, kinds, refuted, len(text) + max(len(text) // 8, MIN_SPARE_TOKENS))
+        self._unread = NO_TOKENS if is_read else text
+        capacity_tokens = len(text) + max(len(text) // 8, MIN_SPARE_TOKENS)
+        self._build(text if is_read else NO_TOKENS, kinds, refuted, capacity_tokens)
 
     @property
     def num_tokens(self) -> int:
         """Tokens of sources, separators, prompt and output; the position of the next token."""
-        return int(self._counts[automaton.NUM_TOKENS])
+        return self._num_tokens
 
     @property
     def text(self) -> IntArray:
         """int32[num_tokens], a view; negative tokens are separators."""
-        return self._text[: self.num_tokens]
+        return self._view
 
     @property
     def kinds(self) -> SourceArray:
@@ -157,6 +160,15 @@ class SuffixIndex:
         growing = (self._text, self._kinds, self._refuted, self._states, self._edges, self._slots)
         fixed = (self._counts, self._ends, self._borders, self._copied_tokens, self._copied_kinds)
         return sum(array.nbytes for array in (*growing, *fixed))
+
+    def read_on(self, max_tokens: int) -> bool:
+        """Reads at most so many more tokens of sources and prompt; whether they are read now."""
+        num_tokens = self.num_tokens
+        self._take(num_tokens, self._unread[num_tokens : num_tokens + max_tokens])
+        if self.num_tokens < len(self._unread):
+            return False
+        self._unread = NO_TOKENS
+        return True
 
     def append(self, tokens: IntArray) -> None:
         """Appends output tokens, int32[num_new_tokens]; amortised O(1) a token."""
@@ -183,10 +195,15 @@ class SuffixIndex:
 
     def longest_match(self) -> Match:
         """The longest suffix of the text that occurs earlier, and where."""
-        length, count = kernels.find_longest(
-            self._text, self._states, self._counts, self.num_tokens, self._ends, self._borders
-        )
+        length, count = self.fill_longest_match(self._ends)
         return Match(length=length, ends=self._ends[:count].copy())
+
+    def fill_longest_match(self, ends: IntArray) -> tuple[int, int]:
+        """`longest_match` without a copy: its length, and how many ends now stand in `ends`, int32[MAX_ENDS]."""
+        length, count = kernels.find_longest(
+            self._text, self._states, self._counts, self.num_tokens, ends, self._borders
+        )
+        return int(length), int(count)
 
     def copy_longest(self, cursor: int, max_tokens: int, max_overrun_tokens: int) -> Copy:
         """What followed the best occurrence of the longest suffix; see `kernels.suffix.choose_end`.
@@ -238,6 +255,7 @@ class SuffixIndex:
         self._states = np.empty(automaton.NUM_COLUMNS, dtype=np.int32)
         self._edges = np.empty((0, 4), dtype=np.int32)
         self._counts = np.zeros(3, dtype=np.int64)
+        self._num_tokens = 0
         self._grow(capacity_tokens)
         automaton.clear(self._states, self._slots, self._counts)
         self._kinds[: len(kinds)] = kinds
@@ -248,6 +266,8 @@ class SuffixIndex:
         # The kernel gets only our own arrays: one that is read-only or not contiguous would be compiled for anew.
         self._text[num_tokens : num_tokens + len(tokens)] = tokens
         automaton.append_tokens(len(tokens), self._text, self._states, self._edges, self._slots, self._counts)
+        self._num_tokens = num_tokens + len(tokens)
+        self._view = self._text[: self._num_tokens]  # made once a round, and asked for several times
 
     def _grow(self, capacity_tokens: int) -> None:
         """Moves everything to larger arrays. A suffix automaton of n tokens has at most 2 n states and n branches."""

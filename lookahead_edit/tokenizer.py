@@ -5,21 +5,23 @@ Knows no model. The wrapped tokenizer comes in as an object, so this module impo
 
 from __future__ import annotations
 
+import copy
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lookahead_edit.types import IntArray
+from lookahead_edit.types import IntArray, InvalidInput
 
 
 class HfTokenizer:
     """Any tokenizer of transformers. Thread-safe: how special tokens are split is state of the tokenizer below, so that
-    two threads would change it under each other.
+    two threads would change it under each other. They wait for each other, until `prepare_for_threads` was called.
 
     Args:
         tokenizer: a `PreTrainedTokenizer` or `PreTrainedTokenizerFast`.
@@ -28,7 +30,8 @@ class HfTokenizer:
 
     def __init__(self, tokenizer: Any, end_token_ids: frozenset[int] | None = None) -> None:
         self._tokenizer = tokenizer
-        self._lock = threading.Lock()
+        self._plain_tokenizer = tokenizer  # takes special texts for plain ones
+        self._lock: AbstractContextManager[object] = threading.Lock()
         own = () if tokenizer.eos_token_id is None else (int(tokenizer.eos_token_id),)
         self._end_token_ids = frozenset(own) if end_token_ids is None else end_token_ids
 
@@ -36,7 +39,8 @@ class HfTokenizer:
         if not text:
             return np.zeros(0, dtype=np.int32)
         with self._lock:
-            encoded = self._tokenizer(text, add_special_tokens=False, split_special_tokens=not parse_special)
+            tokenizer = self._tokenizer if parse_special else self._plain_tokenizer
+            encoded = tokenizer(text, add_special_tokens=False, split_special_tokens=not parse_special)
         return np.asarray(encoded["input_ids"], dtype=np.int32)
 
     def encode_with_offsets(self, text: str, *, parse_special: bool = True) -> tuple[IntArray, NDArray[np.int64]]:
@@ -44,7 +48,8 @@ class HfTokenizer:
             tokens = self.encode(text, parse_special=parse_special)
             return tokens, np.full((len(tokens), 2), -1, dtype=np.int64)
         with self._lock:
-            encoded = self._tokenizer(
+            tokenizer = self._tokenizer if parse_special else self._plain_tokenizer
+            encoded = tokenizer(
                 text, add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=not parse_special
             )
         offsets = np.asarray(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2)
@@ -68,13 +73,41 @@ class HfTokenizer:
         is_whole = text.startswith(known) and "\ufffd" not in text
         return text[len(known) :].encode("utf-8", "surrogatepass") if is_whole else None
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]], prefill: str) -> str:
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], prefill: str, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> str:
         if not self._tokenizer.chat_template:
             return _render_without_template(messages) + prefill
-        rendered: str = self._tokenizer.apply_chat_template(
-            [dict(message) for message in messages], add_generation_prompt=True, tokenize=False
-        )
+        try:
+            rendered: str = self._tokenizer.apply_chat_template(
+                [dict(message) for message in messages],
+                tools=[dict(tool) for tool in tools] or None,
+                add_generation_prompt=True,
+                tokenize=False,
+            )
+        except RecursionError:
+            raise
+        except Exception as error:  # a template is a program, which refuses roles and orders in ways of its own
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            raise InvalidInput(
+                f"expected messages that the model's chat template takes, got its refusal: {reason}", param="messages"
+            ) from error
         return rendered + prefill
+
+    @cached_property
+    def start_token_ids(self) -> tuple[int, ...]:
+        with self._lock:
+            added = self._tokenizer("")["input_ids"]
+        return tuple(added[:1]) if added and added[0] == self._tokenizer.bos_token_id else ()
+
+    def prepare_for_threads(self) -> None:
+        if not getattr(self._tokenizer, "is_fast", False):
+            return
+        # One for each way of splitting: none of them has its state changed any more, which is all the lock is for.
+        self._plain_tokenizer = copy.deepcopy(self._tokenizer)
+        for parse_special in (True, False):
+            self.encode("a", parse_special=parse_special)
+        self._lock = nullcontext()
 
     @property
     def special_texts(self) -> tuple[str, ...]:
@@ -153,6 +186,7 @@ class TextDecoder:
 
     def __init__(self, decode: Callable[[IntArray], str], last_token: int | None = None) -> None:
         self._decode = decode
+        self._texts_alone: dict[int, str] = {}  # of single tokens: decoding takes longer than anything else here
         self._window: list[int] = [] if last_token is None else [last_token]
         self._num_read = len(self._window)  # tokens of the window whose text was given out
         known, _ = self._texts()
@@ -178,7 +212,12 @@ class TextDecoder:
 
     def _texts(self) -> tuple[str, str]:
         tokens = np.asarray(self._window, dtype=np.int32)
-        return self._decode(tokens[: self._num_read]), self._decode(tokens)
+        if self._num_read != 1:
+            return self._decode(tokens[: self._num_read]), self._decode(tokens)
+        known = self._texts_alone.get(self._window[0])
+        if known is None:
+            known = self._texts_alone[self._window[0]] = self._decode(tokens[:1])
+        return known, self._decode(tokens)
 
 
 class ByteTokenizer:
@@ -204,9 +243,18 @@ class ByteTokenizer:
     def token_bytes(self, token: int) -> bytes | None:
         return bytes((token,)) if 0 <= token < 256 else None
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]], prefill: str) -> str:
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], prefill: str, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> str:
         turns = "".join(f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in messages)
         return turns + "<|im_start|>assistant\n" + prefill
+
+    @property
+    def start_token_ids(self) -> tuple[int, ...]:
+        return ()
+
+    def prepare_for_threads(self) -> None:
+        pass
 
     @property
     def special_texts(self) -> tuple[str, ...]:

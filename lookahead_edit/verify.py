@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lookahead_edit.config import SamplingConfig
@@ -57,8 +58,20 @@ def _mix(value: int) -> int:
 
 def greedy_tokens(logits: Tensor, draft_tokens: IntArray) -> IntArray:
     """Accepted prefix plus the target's own next token; one transfer from the device."""
-    best = logits.argmax(dim=-1).cpu().numpy().astype(np.int32)
+    best = _largest(logits).astype(np.int32)
     return best[: num_agreeing(draft_tokens, best) + 1]
+
+
+def _largest(logits: Tensor) -> NDArray[np.int64]:
+    """int64[num_rows]: the first of each row's largest logits, as `torch.argmax` defines it.
+
+    On a CPU numpy's takes a tenth of torch's time, which is up to 2 % of a forward pass there.
+    """
+    if logits.device.type == "cpu" and logits.dtype == torch.float32:
+        best: NDArray[np.int64] = logits.detach().numpy().argmax(axis=-1)
+    else:
+        best = logits.argmax(dim=-1).cpu().numpy()
+    return best
 
 
 def warp(scores: Tensor, sampling: SamplingConfig) -> Tensor:

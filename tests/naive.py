@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -194,15 +195,12 @@ def draft_costs(
     ]
 
 
-def shared_length(lengths: Sequence[int], savings: Sequence[Sequence[float]], costs: Sequence[float]) -> int:
-    """The longest draft of a batch: the one with the best sum of savings, less what its width costs more than one."""
-    gains = {
-        longest: sum(saved[min(longest, length)] for saved, length in zip(savings, lengths, strict=True))
-        - (costs[longest] - costs[0])
-        for longest in range(1, max(lengths) + 1)
-    }
-    best = max(gains, key=lambda longest: gains[longest])
-    return best if gains[best] > 0 else 0
+def shared_gain(limits: Sequence[int], savings: Sequence[Sequence[float]], costs: Sequence[float]) -> float:
+    """The most that any lengths of the rows' drafts save after the cost of all their tokens together; at least 0."""
+    return max(
+        sum(saved[length] for saved, length in zip(savings, lengths, strict=True)) - (costs[sum(lengths)] - costs[0])
+        for lengths in itertools.product(*(range(limit + 1) for limit in limits))
+    )
 
 
 def common_suffix(first: Sequence[int], second: Sequence[int], limit: int) -> int:
@@ -230,12 +228,15 @@ def hunk_end(
 
 def followed(
     text: Sequence[int], first: int, predicted: Sequence[int]
-) -> tuple[int, int, list[tuple[int, int, int, int]]]:
-    """(cursor, tokens in the present hunk, hunks that have ended) after the output ``text[first:]``."""
-    cursor, num_hunk_tokens, hunks = 0, 0, []
+) -> tuple[int, int, list[tuple[int, int, int, int]], int]:
+    """(cursor, tokens in the present hunk, hunks that have ended, tokens that were the file's next) after the output.
+
+    The output is ``text[first:]``.
+    """
+    cursor, num_hunk_tokens, hunks, num_followed = 0, 0, [], 0
     for end in range(first + 1, len(text) + 1):
         if num_hunk_tokens == 0 and predicted[cursor : cursor + 1] == text[end - 1 : end]:
-            cursor += 1
+            cursor, num_followed = cursor + 1, num_followed + 1
             continue
         num_hunk_tokens += 1
         found = hunk_end(text[:end], num_hunk_tokens, predicted, cursor)
@@ -243,17 +244,23 @@ def followed(
             num_shared = min(found[2], num_hunk_tokens)
             hunks.append((cursor, found[1] - num_shared, end - num_hunk_tokens, end - num_shared))
             cursor, num_hunk_tokens = found[1], 0
-    return cursor, num_hunk_tokens, hunks
+    return cursor, num_hunk_tokens, hunks, num_followed
 
 
-def other_cursor(text: Sequence[int], first: int, copied_from: int) -> tuple[int, int, int]:
-    """(next place, misses, agreeing tokens since) of a copy from `copied_from`; the place is -1 once it is over."""
+def other_cursor(
+    text: Sequence[int], first: int, copied_from: int, workspace: Sequence[int] | None = None
+) -> tuple[int, int, int]:
+    """(next place, misses, agreeing tokens since) of a copy from `copied_from`; the place is -1 once it is over.
+
+    Where there is a workspace it is copied from there, else from the text itself.
+    """
     place, num_misses, num_agreeing = copied_from, 0, 0
     for position in range(first, len(text)):
-        is_right = text[place] == text[position]
+        known = text[:position] if workspace is None else workspace
+        is_right = known[place] == text[position]
         num_misses, num_agreeing = num_misses + (not is_right), num_agreeing + 1 if is_right else 0
         place += 1
-        if num_misses > 3 or place >= position or text[place] < 0:
+        if num_misses > 3 or place >= len(known) or known[place] < 0:
             return -1, num_misses, num_agreeing
     return place, num_misses, num_agreeing
 
@@ -291,15 +298,24 @@ def evidence_bin(evidence: int) -> int:
     return sum(evidence > largest for largest in (0, 1, 2, 3, 4, 6, 9, 15, 31, 63, 127))
 
 
+def bin_end(evidence: int, offset: int, limit: int) -> int:
+    """The first later offset with another bin of either kind; `limit` where there is none below it."""
+
+    def bins(at: int) -> tuple[int, int]:
+        return evidence_bin(evidence + at), min(at.bit_length(), 7)
+
+    return next((later for later in range(offset + 1, limit) if bins(later) != bins(offset)), limit)
+
+
 def tail_entries(
-    kind: int, has_file: bool, evidence: int, offset: int, classes: tuple[int, int], first: int, rate: int
+    kind: int, follows_file: bool, evidence: int, offset: int, classes: tuple[int, int], first: int, rate: int
 ) -> list[tuple[int, ...]]:
     """The entry of each part of the table, as an index into a part of that shape."""
-    group = (0 if kind < 5 else 1) if has_file else 2
+    group = (0 if kind < 5 else 1) if follows_file else 2
     agreeing, octave = evidence_bin(evidence + offset), min(offset.bit_length(), 7)
     strength = sum(agreeing >= least for least in (4, 8, 10))
     return [
-        (kind if has_file else kind + 6, agreeing),
+        (kind if follows_file or kind < 5 else kind + 6, agreeing),
         (group, *classes),
         (group, evidence_bin(evidence), octave),
         (first, octave),
@@ -314,3 +330,29 @@ def tree_value(features: Sequence[float], tree: Any) -> float:
         return tree
     feature, threshold, left, right = tree
     return tree_value(features, left if features[feature] <= threshold else right)
+
+
+def quotes(text: Sequence[str], sources: Sequence[Sequence[str]], min_words: int) -> list[tuple[int, int]]:
+    """The common stretches of units that are taken, longest first, in order; blanks are spaces, words alphanumeric."""
+    free, taken = set(range(len(text))), []
+    stretches = [(first, last) for last in range(1, len(text) + 1) for first in range(last)]
+    while True:
+        common = [
+            (last - first, -first)
+            for first, last in stretches
+            if free.issuperset(range(first, last))
+            and sum(unit.isalnum() for unit in text[first:last]) >= min_words
+            and not text[first].isspace()
+            and not text[last - 1].isspace()
+            and any(places_of(source, text[first:last]) for source in sources)
+        ]
+        if not common:
+            return sorted(taken)
+        length, start = max(common)
+        taken.append((-start, length - start))
+        free -= set(range(-start, length - start))
+
+
+def places_of(tokens: Sequence[Any], part: Sequence[Any]) -> list[int]:
+    """Where `part` begins in `tokens`."""
+    return [start for start in range(len(tokens) - len(part) + 1) if tokens[start : start + len(part)] == part]

@@ -1,16 +1,16 @@
-"""What the acceptance model is learned from: rows of replayed traces. Nothing is fitted here."""
+"""What the acceptance model is learned from, rows of replayed traces, and that what is fitted says what it should."""
 
 from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from corpora.acceptance import fit, tasks
+from corpora.acceptance import fit
 from corpora.acceptance.collect import NUM_DENSE_TOKENS, SPARSE_STEP, CollectingDrafter, Samples, collect, fill_tail
-from corpora.edit_model.pieces import source_files
 from lookahead_edit import acceptance
 from lookahead_edit.acceptance import AcceptanceModel
 from lookahead_edit.config import SpeculationConfig
@@ -26,6 +26,7 @@ from lookahead_edit.types import ContextFile
 TOKENIZER = ByteTokenizer()
 FILE = "def f(count):\n    return count + 1\n\n\ndef g(count):\n    return count - 1\n" * 3
 RENAMED = FILE.replace("count", "size")
+PARTS = (layout.BY_TYPE, layout.BY_CLASSES, layout.BY_OFFSET, layout.BY_FIRST, layout.BY_RATE, layout.BY_CLASS)
 OTHER = ContextFile("other.py", "def h(size):\n    return size * size\n")
 TRACES = [
     Trace("renamed", f"Rename count.\n```\n{FILE}```\n", RENAMED, FILE, (OTHER,)),
@@ -63,13 +64,12 @@ def test_rows_are_whole_and_within_the_table() -> None:
     assert samples.tail_entries.shape == (len(samples.is_tail_accepted), layout.NUM_TAIL_PARTS)
     assert np.isfinite(samples.features).all()
     assert set(samples.is_accepted.tolist()) == set(samples.is_tail_accepted.tolist()) == {0, 1}
-    starts = [layout.BY_TYPE, layout.BY_CLASSES, layout.BY_OFFSET, layout.BY_FIRST, layout.BY_RATE, layout.BY_CLASS]
-    for part, (start, end) in enumerate(itertools.pairwise([*starts, layout.NUM_TAIL_ENTRIES])):
+    for part, (start, end) in enumerate(itertools.pairwise([*PARTS, layout.NUM_TAIL_ENTRIES])):
         assert samples.tail_entries[:, part].min() >= start
         assert samples.tail_entries[:, part].max() < end
     types = set(samples.features[:, 0].astype(int).tolist())
     assert {places.AT_CURSOR, places.MOST_RECENT, places.WORKSPACE} <= types
-    assert set(samples.features[:, 26].tolist()) == {0.0, 1.0}  # with and without a file
+    assert set(samples.features[:, 26].tolist()) == {0.0, 1.0}  # following a file, and not
 
 
 @pytest.mark.usefixtures("first_model")
@@ -120,18 +120,54 @@ def test_a_model_is_written_where_the_package_finds_it(tmp_path: Path, monkeypat
     assert fit.MODEL_FILE.exists()
 
 
-def test_made_up_tasks_are_valid_traces(monkeypatch: pytest.MonkeyPatch) -> None:
-    if not {"python", "markdown"} <= set(source_files("train")):
-        pytest.skip("the packages that tasks are made from are not installed")
-    monkeypatch.setattr(tasks, "NUM_TASKS", 12)
-    monkeypatch.setattr(tasks, "NUM_CONTINUATIONS", 4)
-    traces = [*tasks.edit_traces(), *tasks.continuation_traces()]
-    assert len({trace.id for trace in traces}) == len(traces) == 16
-    for trace in traces:
-        tokens = tokenize_trace(trace, TOKENIZER)  # refuses a source that isn't in the prompt
-        assert len(tokens.output) > 0
-        assert not trace.output.endswith("<|im_end|>")
-    assert all(trace.source is None for trace in traces[12:])
-    for index, trace in enumerate(traces[:12]):  # a quote's text is edited by nobody
-        assert trace.source is not None or (trace.id.startswith("quote") and index % 2)
-    assert traces == [*tasks.edit_traces(), *tasks.continuation_traces()]  # always the same
+def test_trees_that_say_nothing_leave_even_odds() -> None:
+    trees = fit.empty_trees(3)
+    model = AcceptanceModel(**trees, tail_log_odds=np.zeros(layout.NUM_TAIL_ENTRIES, np.float32))
+    for value in (-np.inf, 0.0, 1e30, np.inf):
+        features = np.full(places.NUM_FEATURES, value, np.float32)
+        assert layout.first_probability(features, model.columns, model.thresholds, model.leaves) == 0.5
+
+
+def made_up_samples(num_rows: int) -> Samples:
+    """The first token's outcome depends on some features, and a later one's on its first entry."""
+    generator = np.random.default_rng(9)
+    features = generator.integers(0, 12, (num_rows, places.NUM_FEATURES)).astype(np.float32)
+    log_odds = np.where(features[:, 3] > 5, 1.5, -2.0) + 0.3 * features[:, 28] - 0.2 * features[:, 7]
+    is_accepted = generator.random(num_rows) < 1.0 / (1.0 + np.exp(-log_odds))
+    entries = np.tile(np.array(PARTS, np.int32), (num_rows, 1))
+    entries[:, 0] += generator.integers(0, 2, num_rows).astype(np.int32)
+    is_tail_accepted = generator.random(num_rows) < np.where(entries[:, 0] == PARTS[0] + 1, 0.8, 0.3)
+    return Samples(features, is_accepted.astype(np.int8), entries, is_tail_accepted.astype(np.int8))
+
+
+def test_grown_trees_say_what_those_they_were_made_from_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    lightgbm = pytest.importorskip("lightgbm", reason="the extra `acceptance` is not installed")
+    monkeypatch.setattr(fit, "NUM_TREES", 12)
+    train, boosters = lightgbm.train, []
+
+    def remember(*arguments: Any) -> Any:
+        boosters.append(train(*arguments))
+        return boosters[-1]
+
+    monkeypatch.setattr(lightgbm, "train", remember)
+    samples = made_up_samples(4000)
+    trees = fit.grow_trees(samples, seed=1)
+    model = AcceptanceModel(**trees, tail_log_odds=np.zeros(layout.NUM_TAIL_ENTRIES, np.float32))
+    assert len(model.leaves) == 12
+    assert {3, 7, 28} <= set(model.columns[np.isfinite(model.thresholds)].tolist())
+    assert np.isinf(model.thresholds).any()  # some end early
+    (booster,) = boosters
+    for row, expected in zip(samples.features[:300], booster.predict(samples.features[:300]), strict=True):
+        found = layout.first_probability(row, model.columns, model.thresholds, model.leaves)
+        assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_later_tokens_odds_are_those_seen_and_the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit, "BATCH_SIZE", 200)
+    samples = made_up_samples(4000)
+    log_odds = fit.fit_tail(samples, seed=1)
+    assert (log_odds.shape, log_odds.dtype) == ((layout.NUM_TAIL_ENTRIES,), np.float32)
+    assert np.array_equal(log_odds, fit.fit_tail(samples, seed=1))
+    predicted = 1.0 / (1.0 + np.exp(-log_odds[samples.tail_entries].sum(axis=1)))
+    for entry, share in ((PARTS[0], 0.3), (PARTS[0] + 1, 0.8)):
+        assert predicted[samples.tail_entries[:, 0] == entry].mean() == pytest.approx(share, abs=0.05)

@@ -1,4 +1,4 @@
-"""Places to copy from and which of them is drafted: against slow twins, and on cases made by hand."""
+"""Places to copy from, and what is told about each: against slow twins, and on cases made by hand."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lookahead_edit.cost import CostCurve, run_costs
-from lookahead_edit.kernels import acceptance, alignment, choice
+from lookahead_edit.kernels import alignment
 from lookahead_edit.kernels import candidates as kernels
 from lookahead_edit.kernels.candidates import IN_PREDICTED, IN_TEXT, IN_WORKSPACE
 from tests import naive
@@ -26,12 +24,6 @@ TYPE_NAMES = {
     kernels.REPLACEMENT_END: "replacement",
     kernels.RESUMED_LINE: "line",
 }
-EVEN_ODDS = (  # roots, splits, thresholds and children of a tree that is a single leaf
-    np.zeros(1, dtype=np.int32),
-    np.array([acceptance.NONE], dtype=np.int32),
-    np.zeros(1, dtype=np.float32),
-    np.zeros((1, 2), dtype=np.int32),
-)
 
 
 def array_of(tokens: Sequence[int]) -> NDArray[np.int32]:
@@ -63,12 +55,14 @@ class Found:
         if not self.state.any():
             alignment.reset(self.state)
             for end in range(self.output_start + 1, len(text) + 1):
-                follow = (0, 0, alignment.NONE, alignment.NONE, 0, self.state)
-                alignment.follow(text[:end].copy(), end - 1, predicted, len(predicted), *follow)
+                fared = (0, 0, alignment.NONE, alignment.NONE, False, 0)
+                none = array_of([])
+                alignment.follow(text[:end].copy(), end - 1, predicted, len(predicted), none, *fared, self.state)
         num_known = max(0, *self.text) + 1
         previous = np.zeros(len(text), dtype=np.int32)
         counts = np.zeros(num_known, dtype=np.int32)
-        alignment.enter_tokens(text, 0, previous, np.full(num_known, -1, dtype=np.int32), counts)
+        last_seen, classes = np.full(num_known, -1, dtype=np.int32), classes_of(self.text)
+        alignment.enter_tokens(text, 0, previous, last_seen, counts, np.zeros(0, dtype=np.int8), classes)
         length, ends = naive.longest_match(self.text) if self.text[-1] >= 0 else (0, [])
         recent = np.zeros((2, kernels.MAX_RECENT), dtype=np.int32)
         ends = ends[: kernels.MAX_RECENT]
@@ -77,7 +71,7 @@ class Found:
         all_features = np.zeros((kernels.MAX_CANDIDATES, kernels.NUM_FEATURES), dtype=np.float32)
         count = kernels.find_candidates(
             text,
-            classes_of(self.text),
+            classes,
             length,
             len(ends),
             previous,
@@ -90,6 +84,7 @@ class Found:
             self.output_start,
             counts,
             array_of(self.workspace),
+            classes_of(self.workspace),
             np.array(self.found, dtype=np.int64),
             self.state,
             recent,
@@ -122,7 +117,7 @@ def test_places_in_the_file_are_those_of_the_twin() -> None:
         file, output = edited(generator, int(generator.choice([2, 3, 6, 12, 40])), 40)
         text = [*file, 77, *output]
         found = Found(text, file=file, output_start=len(file) + 1)
-        cursor, num_hunk_tokens, _ = naive.followed(text, len(file) + 1, file)
+        cursor, num_hunk_tokens, *_ = naive.followed(text, len(file) + 1, file)
         own = {row[0]: row[2] for row in found.rows if row[1] == IN_PREDICTED}
         kinds |= set(own)
         if num_hunk_tokens == 0:
@@ -194,7 +189,10 @@ def test_features_say_what_their_table_says() -> None:
     assert in_file[13:19] == [1, 1, -1, -1, 0, 0]  # counts, shares of ends, rejected, aligned
     assert in_file[19] == pytest.approx(1 / 65)
     assert in_file[20:27] == [5, 0, 9, 0, -1, 2, 1]
+    assert in_file[27:] == [pytest.approx(20 / 21), 5]  # of the output, what is the file's, and all of it
     assert in_workspace[:3] == [kernels.WORKSPACE, 1, kernels.FAR]
+    assert in_workspace[7] == 2
+    assert in_workspace[26:] == in_file[26:]
     assert (in_workspace[10], in_workspace[11], in_workspace[23], in_workspace[24]) == (kernels.FAR, 3, 4, 0.75)
 
 
@@ -224,174 +222,77 @@ def test_separators_and_huge_tokens_are_not_counted() -> None:
     assert found.features[0, 25] == 0  # what stands before the only token of the prompt is no token
 
 
-def test_copies_end_at_the_border_of_their_source() -> None:
-    tokens, classes = np.zeros(6, dtype=np.int32), np.zeros(6, dtype=np.int8)
+def test_a_token_that_ends_a_line_is_told_apart_in_the_workspace_too() -> None:
+    for token, token_class in ((NEWLINE, 0), (8, 2)):
+        found = Found([60], workspace=[60, token, -1], found=(1, 1, 1, 1))
+        assert [row[:3] for row in found.rows] == [(kernels.WORKSPACE, IN_WORKSPACE, 1)]
+        assert found.features[0, 7] == token_class
 
-    def copied(array: int, position: int) -> list[int]:
-        candidates = np.array([[0, array, position, 0]], dtype=np.int64)
-        text, predicted, workspace = array_of([1, 2, -1, 3, 4, 5]), array_of([6, 7, 8]), array_of([9, 9, -1, 9])
-        count = choice.copy_candidate(
-            candidates,
-            0,
-            text,
-            len(text),
-            classes_of(text.tolist()),
-            predicted,
-            classes_of(predicted.tolist()),
-            len(predicted),
-            workspace,
-            tokens,
-            classes,
+
+def test_whether_the_output_follows_a_file_is_told_and_how_much_of_it_does() -> None:
+    file = list(range(10, 40))
+    for output, follows, share in (
+        (file[:9], 1, 1.0),
+        ([*file[:4], *range(50, 90)], 1, 20 / 60),
+        (list(range(50, 100)), 0, 16 / 66),
+    ):
+        found = Found([*file, 77, *output, file[5]], file=file, output_start=len(file) + 1)
+        assert set(found.features[:, 26].tolist()) == {follows}
+        assert found.features[:, 27].tolist() == pytest.approx(
+            [(share * (len(output) + 16)) / (len(output) + 17)] * len(found.rows)
         )
-        return tokens[:count].tolist()
-
-    assert copied(IN_PREDICTED, 1) == [7, 8]
-    assert copied(IN_TEXT, 0) == [1, 2]
-    assert copied(IN_TEXT, 4) == [4, 5, 4, 5, 4, 5]  # what repeats itself may go on doing so
-    assert copied(IN_TEXT, 5) == [5] * 6
-    assert copied(IN_WORKSPACE, 1) == [9]
-    assert copied(IN_WORKSPACE, 3) == [9]  # not past the end of the array
+    nothing = Found([5, 6, 7, 5])
+    assert set(nothing.features[:, 26].tolist()) == {0}
+    long = Found([5] * 600)
+    assert set(long.features[:, 28].tolist()) == {400}
 
 
-def tail_of(odds_by_type: dict[int, float]) -> NDArray[np.float32]:
-    """Log odds of the later tokens, by the candidate's type alone."""
-    table = np.zeros(acceptance.NUM_TAIL_ENTRIES, dtype=np.float32)
-    by_type = table[: acceptance.NUM_TYPES * acceptance.NUM_EVIDENCE_BINS].reshape(acceptance.NUM_TYPES, -1)
-    for kind, log_odds in odds_by_type.items():
-        by_type[kind] = log_odds
-    return table
+def in_workspace_at(position: int, num_agreeing: int = 6) -> NDArray[np.int64]:
+    """The state of a sequence that goes on copying from the workspace."""
+    state = np.zeros(alignment.NUM_FIELDS, dtype=np.int64)
+    alignment.reset(state)
+    state[alignment.OTHER] = position
+    state[alignment.OTHER_IN_WORKSPACE] = 1
+    state[alignment.NUM_OTHER_TOKENS] = num_agreeing
+    return state
 
 
-def chosen(
-    rows: list[tuple[int, int, int, int]],
-    text: list[int],
-    predicted: list[int],
-    tail: dict[int, float],
-    firsts: dict[int, float] | None = None,
-    factors: list[float] | None = None,
-) -> tuple[int | None, list[int], list[float]]:
-    """(type, tokens, probabilities) of what is drafted; `firsts` are log odds of the first token, by type."""
-    candidates = np.zeros((kernels.MAX_CANDIDATES, 4), dtype=np.int64)
-    features = np.zeros((kernels.MAX_CANDIDATES, kernels.NUM_FEATURES), dtype=np.float32)
-    for index, row in enumerate(rows):
-        candidates[index] = row
-        features[index, 0] = row[0]
-    trees: tuple[Any, ...] = EVEN_ODDS
-    if firsts is not None:
-        (low, low_odds), (_, high_odds) = sorted(firsts.items())
-        trees = (
-            np.zeros(1, dtype=np.int32),
-            array_of([0, -1, -1]),
-            np.array([low, low_odds, high_odds], dtype=np.float32),
-            array_of([1, 2, 0, 0, 0, 0]).reshape(3, 2),
-        )
-    costs = CostCurve.linear(0.01).values(1, 128)
-    tokens, classes = np.zeros(64, dtype=np.int32), np.zeros(64, dtype=np.int8)
-    probabilities = np.zeros(64, dtype=np.float32)
-    best, count, first = choice.choose(
-        len(rows),
-        candidates,
-        features,
-        array_of(text),
-        len(text),
-        classes_of(text),
-        array_of(predicted),
-        classes_of(predicted),
-        np.ones(len(predicted), dtype=np.float32) if factors is None else np.array(factors, dtype=np.float32),
-        len(predicted),
-        array_of([]),
-        3,
-        1.0,
-        *trees,
-        tail_of(tail),
-        costs,
-        run_costs(costs),
-        tokens,
-        classes,
-        probabilities,
-    )
-    if best == alignment.NONE:
-        assert count == 0
-        assert 0.0 < first < 1.0
-        return None, [], []
-    assert first == pytest.approx(probabilities[0] / (1.0 if factors is None else factors[int(candidates[best, 2])]))
-    return int(candidates[best, 0]), tokens[:count].tolist(), probabilities[:count].tolist()
+def test_a_copy_from_the_workspace_goes_on_there() -> None:
+    workspace = [60, 61, 62, NEWLINE, -1]
+    found = Found([60, 61, 62], workspace=workspace, state=in_workspace_at(3))
+    assert found.rows == [(kernels.OTHER_CURSOR, IN_WORKSPACE, 3, 6)]
+    (features,) = found.features.tolist()
+    assert (features[2], features[7], features[10], features[11]) == (kernels.FAR, 0, kernels.FAR, 3)
+    assert (features[21], features[22]) == (6, 0)
+    assert (features[23], features[24]) == (0, -1)  # nothing was looked for
 
 
-FILE = list(range(10, 40))
+def test_a_place_of_the_workspace_is_no_candidate_twice() -> None:
+    workspace = [60, 61, 62, 63, -1, 62, 64, -1]
+    found = Found([60, 61, 62], workspace=workspace, state=in_workspace_at(3), found=(3, 2, 2, 1))
+    assert found.rows == [(kernels.OTHER_CURSOR, IN_WORKSPACE, 3, 6)]
+    assert found.features[0, 23:25].tolist() == [2, 0.5]
+    elsewhere = Found([60, 61, 62], workspace=workspace, state=in_workspace_at(3), found=(6, 1, 2, 1))
+    assert [row[:3] for row in elsewhere.rows] == [
+        (kernels.OTHER_CURSOR, IN_WORKSPACE, 3),
+        (kernels.WORKSPACE, IN_WORKSPACE, 6),
+    ]
+    assert elsewhere.features[:, 23].tolist() == [0, 2]
+    text = [60, 61, 62, 63, 60, 61, 62]
+    state = in_workspace_at(3)
+    state[alignment.OTHER_IN_WORKSPACE] = 0  # the same number, of another array
+    both = Found(text, workspace=workspace, state=state, found=(3, 3, 1, 1))
+    assert {row[:3] for row in both.rows} >= {(kernels.OTHER_CURSOR, IN_TEXT, 3), (kernels.WORKSPACE, IN_WORKSPACE, 3)}
 
 
-def test_of_candidates_with_one_first_token_the_one_that_goes_further_is_drafted() -> None:
-    text = [*FILE[:5], 99, 98, 97]
-    cursor, recent = (kernels.AT_CURSOR, IN_PREDICTED, 0, 9), (kernels.MOST_RECENT, IN_TEXT, 0, 3)
-    tail = {kernels.AT_CURSOR: 3.0, kernels.MOST_RECENT: 1.0}
-    for rows in ([cursor, recent], [recent, cursor]):
-        kind, tokens, probabilities = chosen(rows, text, FILE, tail)
-        assert (kind, tokens) == (kernels.AT_CURSOR, FILE)
-        assert probabilities == sorted(probabilities, reverse=True)
-
-
-def test_one_first_token_has_one_probability_the_highest() -> None:
-    text = [*FILE[:5], 99]
-    rows = [(kernels.AT_CURSOR, IN_PREDICTED, 0, 9), (kernels.MOST_RECENT, IN_TEXT, 0, 3)]
-    tail = {kernels.AT_CURSOR: 3.0, kernels.MOST_RECENT: 1.0}
-    kind, _, probabilities = chosen(rows, text, FILE, tail, {kernels.AT_CURSOR: -1.0, kernels.MOST_RECENT: 2.0})
-    assert kind == kernels.AT_CURSOR  # for how far it goes, not for its own first token
-    assert probabilities[0] == pytest.approx(1 / (1 + np.exp(-2.0)))
-
-
-def saved(probabilities: list[float]) -> float:
-    """What the best length of such a draft saves, by the slow twin of the cost rule."""
-    costs = CostCurve.linear(0.01).values(1, 128)
-    nodes = [2.0**octave * (1 + step / 8) for octave in range(13) for step in range(8)] + [2.0**13]
-    table = run_costs(costs)
-    if not probabilities:
-        return 0.0
-    found = naive.draft_costs(probabilities, costs.tolist(), lambda mean: float(np.interp(1 + mean, nodes, table)))
-    return found[0] - min(found)
-
-
-def test_of_different_first_tokens_the_one_that_saves_more_is_drafted() -> None:
-    generator = np.random.default_rng(3)
-    rows = [(kernels.AT_CURSOR, IN_PREDICTED, 0, 9), (kernels.MOST_RECENT, IN_TEXT, 0, 3)]
-    kinds, likelier_ones = set(), set()
-    for _ in range(30):
-        firsts, tail = ({row[0]: float(generator.normal(1.5, 1.5)) for row in rows} for _ in range(2))
-        alone = [chosen([row], [50, 51, 52, 53], FILE, tail, firsts) for row in rows]
-        gains = [saved(probabilities) for _, _, probabilities in alone]
-        if abs(gains[0] - gains[1]) < 1e-3:
-            continue
-        kind, tokens, probabilities = chosen(rows, [50, 51, 52, 53], FILE, tail, firsts)
-        assert (kind, tokens, probabilities) == alone[gains.index(max(gains))]
-        kinds.add(kind)
-        likelier_ones.add(probabilities[:1] == max(part[:1] for _, _, part in alone))
-    assert (kinds, likelier_ones) == ({kernels.AT_CURSOR, kernels.MOST_RECENT}, {False, True})
-
-
-def test_what_saves_nothing_is_not_drafted() -> None:
-    rows = [(kernels.AT_CURSOR, IN_PREDICTED, 0, 0)]
-    hopeless = {kernels.AT_CURSOR: -9.0, kernels.MOST_RECENT: -9.0}
-    assert chosen(rows, [50], FILE, {}, hopeless)[0] is None
-
-
-def test_equal_candidates_are_one() -> None:
-    rows = [(kernels.MOST_RECENT, IN_TEXT, 0, 3)] * 3
-    assert chosen(rows, [50, 51], [], {})[1][:3] == [50, 51, 50]
-
-
-def test_trust_in_replaced_words_lowers_what_follows_them() -> None:
-    rows = [(kernels.AT_CURSOR, IN_PREDICTED, 0, 9)]
-    tail = {kernels.AT_CURSOR: 4.0}
-    factors = [1.0] * len(FILE)
-    _, _, plain = chosen(rows, [50], FILE, tail)
-    factors[3] = 0.5
-    _, _, lowered = chosen(rows, [50], FILE, tail, factors=factors)
-    assert lowered[:3] == plain[:3]
-    assert lowered[3:] == pytest.approx([0.5 * probability for probability in plain[3:]])
-
-
-def test_what_is_hopeless_after_many_replaced_words_is_cut() -> None:
-    rows = [(kernels.AT_CURSOR, IN_PREDICTED, 0, 9)]
-    _, tokens, probabilities = chosen(rows, [50], FILE, {kernels.AT_CURSOR: 4.0}, factors=[0.5] * len(FILE))
-    assert 1 <= len(tokens) < len(FILE)
-    assert probabilities[-1] >= acceptance.MIN_PROBABILITY
+@pytest.mark.parametrize("position", [2, 6])
+def test_places_of_the_workspace_are_not_taken_for_the_files(position: int) -> None:
+    """They were once looked up among the file's places, which may be fewer."""
+    file = [5, 6, 7, 8]
+    state = in_workspace_at(position)
+    state[alignment.CURSOR] = 4
+    found = Found([*file, 77, 5, 6], file=file, output_start=5, workspace=[1, 2, 3, 4, 5, 6, 7, -1], state=state)
+    assert [row[:3] for row in found.rows] == [
+        (kernels.OTHER_CURSOR, IN_WORKSPACE, position),
+        (kernels.MOST_RECENT, IN_TEXT, 2),
+    ]

@@ -185,6 +185,21 @@ def test_a_replacement_says_where_it_ends_and_how_far_it_is_trusted() -> None:
     assert rewritten.factors.tolist() == pytest.approx([1, 0.9, 1, 1, 1, 1, 1, 1])
 
 
+def test_a_replacement_is_likelier_where_those_of_its_rule_before_it_are_right() -> None:
+    _, _, rewriter = plain("foo = foo(foo, bar, foo, bar)")
+    rewriter.learn_from_instruction("rename foo to quux, replace bar with spam")
+    rewritten = whole(rewriter)
+    starts = [replacement.start for replacement in rewritten.replacements]
+    expected = [3.6 / 4, 4.6 / 5, 5.6 / 6, 2 / 4, 6.6 / 7, 3 / 5]  # each rule counts its own
+    assert rewritten.factors[starts].tolist() == pytest.approx(expected)
+    assert (np.delete(rewritten.factors, starts) == 1).all()
+    first_two = rewriter.copy(0, starts[2])
+    rewriter.observe(first_two, len(first_two.tokens), None)
+    rest = rewriter.copy(int(first_two.positions[-1]), 100)  # what has come true is as likely as it was drafted to be
+    starts = [replacement.start for replacement in rest.replacements]
+    assert rest.factors[starts].tolist() == pytest.approx(expected[2:])
+
+
 @pytest.mark.parametrize("new", ["f", "foo_and_more", "oof", "foofoo", "x foo y", "fo"])
 def test_a_copy_holds_as_many_tokens_as_were_asked_for(new: str) -> None:
     _, _, rewriter = plain("foo = foo(foo)\n" * 50)

@@ -6,7 +6,7 @@ import naive
 import numpy as np
 import pytest
 
-from lookahead_edit.suffix_index import NO_POSITION, Match, SuffixIndex
+from lookahead_edit.suffix_index import MAX_ENDS, NO_POSITION, Match, SuffixIndex
 from lookahead_edit.types import NO_TOKENS, IntArray, InvalidInput, Source, SourceKind
 
 MAX_TOKEN = 2**31 - 1
@@ -37,6 +37,22 @@ def test_empty_prompt_has_no_match() -> None:
 
 def test_one_token_has_no_match() -> None:
     assert match_of(SuffixIndex(tokens_of(5))) == (0, [])
+
+
+def test_ends_are_filled_into_an_array_of_the_callers() -> None:
+    generator = np.random.default_rng(7)
+    ends = np.full(MAX_ENDS, -7, dtype=np.int32)
+    index = SuffixIndex(generator.integers(0, 2, 300).astype(np.int32))
+    for token in generator.integers(0, 3, 200).tolist():
+        index.append(tokens_of(token))
+        ends.fill(-7)
+        length, count = index.fill_longest_match(ends)
+        assert (type(length), type(count)) == (int, int)
+        assert (length, ends[:count].tolist()) == match_of(index)
+        assert (ends[count:] == -7).all()
+    index = SuffixIndex(tokens_of(*[5] * (MAX_ENDS + 9), 6, 5))
+    assert index.fill_longest_match(ends)[1] == MAX_ENDS
+    assert SuffixIndex(NO_TOKENS).fill_longest_match(ends) == (0, 0)
 
 
 def test_smallest_and_largest_token_are_found() -> None:
@@ -182,7 +198,7 @@ WORST = [0, *[1] * 9998, 2]  # has the most states, and the most branches
 def test_memory_is_at_most_100_bytes_a_token_also_after_growth(tokens: list[int]) -> None:
     stream = tokens_of(*tokens)
     index = SuffixIndex(stream[:4000])
-    arrays = [array for array in vars(index).values() if isinstance(array, np.ndarray)]
+    arrays = [array for array in vars(index).values() if isinstance(array, np.ndarray) and array.base is None]
     assert index.num_bytes == sum(array.nbytes for array in arrays)
     while index.num_tokens < len(stream):
         assert 82 * index.num_tokens < index.num_bytes <= 100 * index.num_tokens
@@ -200,3 +216,20 @@ def test_the_worst_text_fits_the_arrays(num_tokens: int) -> None:
     assert match_of(index) == (0, [])
     index.append(tokens_of(1, 1))
     assert index.longest_match().length == min(2, max(num_tokens - 2, 1))
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_a_text_read_in_pieces_is_indexed_as_if_read_at_once(size: int) -> None:
+    generator = np.random.default_rng(size)
+    prompt, other = (generator.integers(0, 5, number).astype(np.int32) for number in (400, 90))
+    sources = [Source(SourceKind.PREDICTION, other), Source(SourceKind.FILE, prompt[30:80].copy(), prompt_start=30)]
+    whole, pieces = SuffixIndex(prompt, sources), SuffixIndex(prompt, sources, is_read=False)
+    num_calls = 1
+    while not pieces.read_on(size):
+        num_calls += 1
+    assert num_calls == -(-whole.num_tokens // size)
+    for index in (whole, pieces):
+        index.append(tokens_of(1, 2, 3))
+    assert pieces.text.tolist() == whole.text.tolist()
+    assert pieces.kinds.tolist() == whole.kinds.tolist()
+    assert match_of(pieces) == match_of(whole)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
-from tiny_tokenizers import sentencepiece_tokenizer
+from tiny_tokenizers import byte_level_tokenizer, sentencepiece_tokenizer
 
 from lookahead_edit.config import SpeculationConfig
 from lookahead_edit.editor import Editor, EditRequest
@@ -33,6 +36,28 @@ def test_a_prompt_that_ends_inside_a_character_or_in_a_marker_adds_nothing() -> 
         assert "".join(texts) + decoder.finish() == "é x"
     assert TextDecoder(tokenizer.decode, ord("x")).finish() == ""
     assert np.array_equal(tokenizer.encode("é"), [0xC3, 0xA9])
+
+
+@pytest.mark.parametrize("make", [byte_level_tokenizer, sentencepiece_tokenizer])
+def test_texts_of_single_tokens_are_kept_and_the_answer_is_as_if_they_were_not(make: Callable[[], Any]) -> None:
+    tokenizer = HfTokenizer(make())
+    text = "    total = add(first, 'é→😀')\n\tif x:\n" * 6
+    tokens = tokenizer.encode(text).tolist()
+    decoded: list[tuple[int, ...]] = []
+
+    def decode(part: IntArray) -> str:
+        decoded.append(tuple(part.tolist()))
+        return tokenizer.decode(part)
+
+    last_token = tokens[0]
+    decoder = TextDecoder(decode, last_token)
+    pieces = [decoder.push(token) for token in tokens]
+    decoded.clear()
+    again = [decoder.push(token) for token in tokens]
+    assert [part for part in decoded if len(part) == 1] == []  # each was decoded alone before
+    both = np.array([last_token, *tokens, *tokens], np.int32)
+    whole = "".join(pieces + again) + decoder.finish()
+    assert whole == tokenizer.decode(both).removeprefix(tokenizer.decode(both[:1]))
 
 
 def test_endless_broken_text_is_given_out_and_not_decoded_over_and_over() -> None:

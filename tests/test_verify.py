@@ -101,6 +101,36 @@ def test_greedy_emits_the_accepted_prefix_and_one_token_of_its_own() -> None:
     assert greedy_tokens(logits, tokens(0, 1)).tolist() == [3]
 
 
+SPECIAL_VALUES = [0.0, -0.0, 1.0, 1.0, float("inf"), float("-inf"), float("nan"), 3.5, 3.5]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_the_greedy_token_is_torchs_argmax_at_ties_infinities_and_nan_too(dtype: torch.dtype) -> None:
+    values = torch.tensor(SPECIAL_VALUES)
+    generator = torch.Generator().manual_seed(4)
+    for num_columns in (1, 2, 5, 33, 1000):
+        special = values[torch.randint(0, len(values), (40, num_columns), generator=generator)]
+        tied = torch.randint(-2, 3, (40, num_columns), generator=generator).float()
+        for logits in (special, tied, tied - torch.inf, torch.full((3, num_columns), float("nan"))):
+            logits = logits.to(dtype)
+            expected = logits.argmax(dim=-1).tolist()
+            found = greedy_tokens(logits, tokens(*expected[:-1]))
+            assert (found.tolist(), found.dtype) == (expected, np.int32)
+
+
+def test_the_greedy_token_is_the_first_of_the_largest() -> None:
+    assert greedy_tokens(torch.tensor([[1.0, 7.0, 7.0, 2.0, 7.0]]), tokens()).tolist() == [1]
+    assert greedy_tokens(torch.full((1, 9), -torch.inf), tokens()).tolist() == [0]
+    assert greedy_tokens(torch.tensor([[1.0, float("nan"), torch.inf, float("nan")]]), tokens()).tolist() == [1]
+
+
+def test_greedy_tokens_are_those_of_any_view_of_the_logits() -> None:
+    logits = random_logits(12).requires_grad_()
+    for view in (logits, logits[2:7], logits[::2], logits[:, 1::3], logits.T, logits[3:4].expand(5, 10)):
+        expected = view.argmax(dim=-1).tolist()
+        assert greedy_tokens(view, tokens(*expected[:-1])).tolist() == expected
+
+
 @pytest.mark.parametrize(
     "sampling",
     [

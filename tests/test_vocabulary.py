@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
@@ -125,6 +126,57 @@ def test_a_tokenizer_that_nobody_uses_is_forgotten() -> None:
     del tokenizer
     gc.collect()
     assert reference() is None
+
+
+class Owner:
+    """Something that has a text."""
+
+
+def test_the_classes_of_a_long_text_are_kept_as_long_as_its_owner_lives() -> None:
+    tokenizer, first, second = ByteTokenizer(), Owner(), Owner()
+    one, other = np.array([97, 10, -1], np.int32), np.array([32, 97, 40, 10], np.int32)
+    kept = Vocabulary(tokenizer).classes_of(first, one)
+    assert kept.tolist() == [2, 0, 4]
+    assert Vocabulary(tokenizer).classes_of(second, other).tolist() == [5, 2, 4, 0]
+    assert Vocabulary(tokenizer).classes_of(first, one) is kept  # by whoever asks
+    assert Vocabulary(ByteTokenizer()).classes_of(first, one) is not kept  # the same tokens may be other texts there
+    assert Vocabulary(None).classes_of(first, one).tolist() == [4, 4, 4]
+    assert Vocabulary(tokenizer).classes_of(first, one).tolist() == [2, 0, 4]
+    reference = weakref.ref(kept)
+    del kept, first
+    gc.collect()
+    assert reference() is None
+    assert Vocabulary(tokenizer).classes_of(Owner(), other).tolist() == [5, 2, 4, 0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_table_of_classes_knows_what_was_asked_for(name: str) -> None:
+    vocabulary = Vocabulary(made(name))
+    vocabulary._tables = type(vocabulary._tables)()  # forgets what other tests found out
+    assert len(vocabulary.class_table) == 0
+    asked = np.array([100, 3, 100, 5], np.int32)
+    classes = vocabulary.token_classes(asked)
+    table = vocabulary.class_table
+    assert table.dtype == np.int8
+    assert table[asked].tolist() == classes.tolist()
+    assert set(np.delete(table, asked).tolist()) == {-1}
+    vocabulary.token_classes(np.array([300, -1, 2**31 - 1], np.int32))
+    assert vocabulary.class_table[asked].tolist() == classes.tolist()  # a larger one now
+    assert vocabulary.class_table[300] >= 0
+    assert len(Vocabulary(None).class_table) == 0
+
+
+def test_threads_that_ask_for_new_tokens_at_once_get_their_classes() -> None:
+    vocabulary = Vocabulary(ByteTokenizer())
+    sizes = np.random.default_rng(2).integers(1, 200_000, 400).tolist()
+
+    def classes_are_right(size: int) -> bool:
+        tokens = np.array([97, size, 10, 32, size // 2], np.int32)
+        expected = [naive_class(ByteTokenizer().token_bytes(token)) for token in tokens.tolist()]
+        return vocabulary.token_classes(tokens).tolist() == expected
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(classes_are_right, sizes))
 
 
 def test_a_vocabulary_grows_with_the_tokens_seen() -> None:

@@ -53,7 +53,7 @@ class Samples:
 
 @njit(cache=True)
 def fill_tail(  # type: ignore[no-untyped-def]
-    kind, has_file, evidence, first, classes, num_right, limit, rate, rows, outcomes, entries
+    kind, follows_file, evidence, first, classes, num_right, limit, rate, rows, outcomes, entries
 ):
     """Rows of the tokens after a candidate's first, up to the first wrong one; how many."""
     count = 0
@@ -61,7 +61,7 @@ def fill_tail(  # type: ignore[no-untyped-def]
     for offset in range(1, min(num_right + 1, limit)):
         if offset > NUM_DENSE_TOKENS and offset % SPARSE_STEP:
             continue
-        tail_entries(kind, has_file, evidence, offset, classes[offset - 1], classes[offset], tenth, rate, entries)
+        tail_entries(kind, follows_file, evidence, offset, classes[offset - 1], classes[offset], tenth, rate, entries)
         for part in range(NUM_TAIL_PARTS):
             rows[count, part] = entries[part]
         outcomes[count] = 1 if offset < num_right else 0
@@ -105,37 +105,40 @@ class CollectingDrafter(EditDrafter):
         text, state, model = self._index.text, self._state, self._model
         truth = self._truth[self._num_committed : self._num_committed + NUM_LOOKED_AT]
         rate = rate_bin(state[alignment.NUM_BREAKS], state[alignment.NUM_EMITTED_TOKENS])
+        follows_file = alignment.is_following(len(self._file.tokens), state)
         tokens, classes = np.zeros(NUM_LOOKED_AT, np.int32), np.zeros(NUM_LOOKED_AT, np.int8)
         entries = np.zeros(8, np.int32)
         for index in range(count):
-            features = self._features[index].copy()
-            first = first_probability(features, model.roots, model.splits, model.thresholds, model.children)
-            num_copied = copy_candidate(
-                self._candidates,
-                index,
-                text,
-                len(text),
-                self._classes,
-                self._predicted,
-                self._predicted_classes,
-                self._num_predicted,
-                self._workspace_text,
-                tokens,
-                classes,
-            )
-            limit = min(num_copied, len(truth))
-            wrong = np.flatnonzero(tokens[:limit] != truth[:limit])
-            num_right = int(wrong[0]) if len(wrong) else limit
-            self._rows.append(features)
-            self._outcomes.append(int(num_right > 0))
-            rows, outcomes = np.zeros((NUM_LOOKED_AT, NUM_TAIL_PARTS), np.int32), np.zeros(NUM_LOOKED_AT, np.int8)
-            if index != self._chosen:
-                continue
-            kind, evidence = int(self._candidates[index, places.TYPE]), int(self._candidates[index, places.EVIDENCE])
-            number = fill_tail(
-                kind, self._num_predicted > 0, evidence, first, classes, num_right, limit, rate, rows, outcomes, entries
-            )  # fmt: skip
-            self._tails.append((rows[:number], outcomes[:number]))
+            token = places.first_token(self._candidates, index, text, self._file.tokens, self._workspace_text)
+            self._rows.append(self._features[index].copy())
+            self._outcomes.append(int(len(truth) > 0 and token == truth[0]))
+        if self._chosen == alignment.NONE:
+            return
+        index = self._chosen
+        first = first_probability(self._features[index], model.columns, model.thresholds, model.leaves)
+        num_copied = copy_candidate(
+            self._candidates,
+            index,
+            text,
+            len(text),
+            self._classes,
+            self._file.tokens,
+            self._file.classes,
+            len(self._file.tokens),
+            self._workspace_text,
+            self._workspace_classes,
+            tokens,
+            classes,
+        )
+        limit = min(num_copied, len(truth))
+        wrong = np.flatnonzero(tokens[:limit] != truth[:limit])
+        num_right = int(wrong[0]) if len(wrong) else limit
+        rows, outcomes = np.zeros((NUM_LOOKED_AT, NUM_TAIL_PARTS), np.int32), np.zeros(NUM_LOOKED_AT, np.int8)
+        kind, evidence = int(self._candidates[index, places.TYPE]), int(self._candidates[index, places.EVIDENCE])
+        number = fill_tail(
+            kind, follows_file, evidence, first, classes, num_right, limit, rate, rows, outcomes, entries
+        )
+        self._tails.append((rows[:number].copy(), outcomes[:number].copy()))
 
 
 def collect(traces: Iterable[TokenTrace], tokenizer: Tokenizer) -> Iterator[Samples]:

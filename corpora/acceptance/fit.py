@@ -25,10 +25,21 @@ from lookahead_edit.targets.tokenizer_loading import load_tokenizer
 from lookahead_edit.traces import read_traces
 
 MODEL_FILE = Path(acceptance.__file__).parent / "data" / acceptance.FILE
-NUM_TREES, NUM_LEAVES, MIN_LEAF_SAMPLES, TREE_RATE = 80, 24, 60, 0.12
+NUM_TREES, NUM_LEAVES, MAX_DEPTH, MIN_LEAF_SAMPLES, TREE_RATE = 120, 48, 6, 60, 0.08
 RIDGE = 2.0
 NUM_EPOCHS, BATCH_SIZE, LEARNING_RATE, RATE_DECAY = 8, 2048, 0.05, 0.6
 MAX_PROMPT_TOKENS = 16_000
+NUM_FIRST_TRACES = 250
+
+
+def empty_trees(num_trees: int) -> dict[str, NDArray[Any]]:
+    """Trees that say nothing, as `kernels.acceptance` wants them."""
+    num_inner = 2**MAX_DEPTH - 1
+    return {
+        "columns": np.zeros((num_trees, num_inner), np.uint8),
+        "thresholds": np.full((num_trees, num_inner), np.inf, np.float32),
+        "leaves": np.zeros((num_trees, num_inner + 1), np.float32),
+    }
 
 
 def first_model() -> dict[str, NDArray[Any]]:
@@ -38,10 +49,7 @@ def first_model() -> dict[str, NDArray[Any]]:
         for evidence in range(layout.NUM_EVIDENCE_BINS):
             tail[layout.BY_TYPE + kind * layout.NUM_EVIDENCE_BINS + evidence] = 0.5 * evidence - 1.0
     return {
-        "roots": np.zeros(1, np.int32),
-        "splits": np.array([layout.NONE], np.int32),
-        "thresholds": np.zeros(1, np.float32),
-        "children": np.zeros((1, 2), np.int32),
+        **empty_trees(1),
         "tail_log_odds": tail,
     }
 
@@ -54,6 +62,7 @@ def grow_trees(samples: Samples, seed: int) -> dict[str, NDArray[Any]]:
         "objective": "binary",
         "learning_rate": TREE_RATE,
         "num_leaves": NUM_LEAVES,
+        "max_depth": MAX_DEPTH,
         "min_data_in_leaf": MIN_LEAF_SAMPLES,
         "lambda_l2": 5.0,
         "feature_fraction": 0.8,
@@ -63,28 +72,22 @@ def grow_trees(samples: Samples, seed: int) -> dict[str, NDArray[Any]]:
         "verbose": -1,
     }
     booster = lightgbm.train(settings, lightgbm.Dataset(samples.features, samples.is_accepted), NUM_TREES)
-    roots: list[int] = []
-    splits: list[int] = []
-    thresholds: list[float] = []
-    children: list[tuple[int, int]] = []
+    trees = empty_trees(NUM_TREES)
 
-    def enter(node: dict[str, Any]) -> int:
-        number = len(splits)
-        splits.append(node.get("split_feature", layout.NONE))
-        thresholds.append(node.get("threshold", node.get("leaf_value")))
-        children.append((number, number))
+    def enter(tree: int, node: dict[str, Any], place: int, depth: int) -> None:
+        """A leaf above the lowest level keeps to the left, as nothing is greater than infinity."""
+        if depth == MAX_DEPTH:
+            trees["leaves"][tree, place - 2**MAX_DEPTH + 1] = node["leaf_value"]
+            return
         if "split_feature" in node:
-            children[number] = enter(node["left_child"]), enter(node["right_child"])
-        return number
+            trees["columns"][tree, place] = node["split_feature"]
+            trees["thresholds"][tree, place] = node["threshold"]
+            enter(tree, node["right_child"], 2 * place + 2, depth + 1)
+        enter(tree, node.get("left_child", node), 2 * place + 1, depth + 1)
 
-    for tree in booster.dump_model()["tree_info"]:
-        roots.append(enter(tree["tree_structure"]))
-    return {
-        "roots": np.array(roots, np.int32),
-        "splits": np.array(splits, np.int32),
-        "thresholds": np.array(thresholds, np.float32),
-        "children": np.array(children, np.int32),
-    }
+    for number, grown in enumerate(booster.dump_model()["tree_info"]):
+        enter(number, grown["tree_structure"], 0, 0)
+    return trees
 
 
 def fit_tail(samples: Samples, seed: int) -> NDArray[np.float32]:
@@ -142,7 +145,9 @@ def main() -> None:
     if arguments.from_scratch or not arguments.output.exists():
         save(arguments.output, first_model())
     for iteration in range(arguments.iterations):
-        samples = Samples.joined(track(collect(traces, tokenizer), f"round {iteration + 1}", total=len(traces)))
+        # A model from scratch drafts badly, so that its rounds are many, and of little use to the next one.
+        seen = traces[:NUM_FIRST_TRACES] if arguments.from_scratch and iteration == 0 else traces
+        samples = Samples.joined(track(collect(seen, tokenizer), f"round {iteration + 1}", total=len(seen)))
         print(f"{len(samples.is_accepted)} candidates, {len(samples.is_tail_accepted)} later tokens")
         trees = grow_trees(samples, arguments.seed)
         save(arguments.output, {**trees, "tail_log_odds": fit_tail(samples, arguments.seed)})

@@ -1,7 +1,8 @@
 """Traces to learn acceptance from, made up from installed packages: edit tasks, and texts that simply go on.
 
 Edits come from the edit model's task generator (its training split). A text that goes on without copying much is what
-drafts have to leave alone: the first part of a file is the prompt, the second the output. Run as
+drafts have to leave alone: the first part of a file is the prompt, the second the output. So is data that comes back
+filtered or in another format (`records`). Run as
 `python -m corpora.acceptance.tasks OUTPUT.jsonl`.
 """
 
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from corpora.acceptance.records import record_traces
 from corpora.edit_model.kinds import TaskMix
 from corpora.edit_model.pieces import source_files
 from corpora.edit_model.prompts import END_OF_TURN
@@ -19,7 +21,7 @@ from corpora.edit_model.tasks import make_task
 from lookahead_edit.traces import Trace, write_traces
 
 SEED = 77
-NUM_TASKS, NUM_CONTINUATIONS = 420, 240
+NUM_TASKS, NUM_CONTINUATIONS, NUM_RECORD_LISTS = 360, 200, 100
 MIX = TaskMix(
     families={"edit": 36.0, "multi": 22.0, "range": 5.0, "merge": 12.0, "quote": 25.0},
     line_limits=((20, 20.0), (40, 35.0), (80, 45.0)),
@@ -60,7 +62,7 @@ def continuation_traces() -> Iterator[Trace]:
 def main() -> None:
     """Write all traces to the file that is named."""
     with Path(sys.argv[1]).open("wb") as file:
-        write_traces(file, [*edit_traces(), *continuation_traces()])
+        write_traces(file, [*edit_traces(), *continuation_traces(), *record_traces(NUM_RECORD_LISTS, SEED)])
 
 
 if __name__ == "__main__":

@@ -50,7 +50,12 @@ class Rule:
 
     @property
     def trust(self) -> float:
-        return self.num_successes / (self.num_successes + self.num_failures)
+        return self.trust_after(0)
+
+    def trust_after(self, num_right: int) -> float:
+        """Probability that it is right once more after `num_right` times: Laplace's rule, with counts to begin with."""
+        num_successes = self.num_successes + num_right
+        return num_successes / (num_successes + self.num_failures)
 
     @property
     def is_awake(self) -> bool:
@@ -70,7 +75,7 @@ class Rewritten:
     """A copy of the file from some token on.
 
     `positions[i]` is the token of the file that follows once ``tokens[: i + 1]`` are accepted; -1 inside a replacement.
-    `factors[i]` is 1, but at the first token of a replacement its rule's trust, 0 to 1.
+    `factors[i]` is 1, but at the first token of a replacement its rule's trust, 0 to 1, if those before it are right.
     """
 
     tokens: IntArray  # int32[num_tokens]
@@ -296,8 +301,11 @@ class Rewriter:
             patches = self._patches_in(at, min(at + max_tokens - num_tokens, self._num_tokens))
         num_tokens = min(num_tokens, max_tokens)
         factors = np.ones(num_tokens, dtype=np.float32)
-        for replacement in replacements:
-            factors[replacement.start] = replacement.rule.trust
+        num_before: dict[int, int] = {}  # replacements by the same rule: if they are right, so is more likely this one
+        for start, _, rule in replacements:
+            number = num_before.get(id(rule), 0)
+            factors[start] = rule.trust_after(number)
+            num_before[id(rule)] = number + 1
         return Rewritten(
             np.concatenate(tokens)[:num_tokens], np.concatenate(positions)[:num_tokens], factors, replacements
         )

@@ -30,12 +30,16 @@ from lookahead_edit.kernels.alignment import (
     NUM_EMITTED_TOKENS,
     NUM_FAILED_ROUNDS,
     NUM_HUNK_TOKENS,
+    NUM_LEAD_TOKENS,
     NUM_OTHER_MISSES,
     NUM_OTHER_TOKENS,
     OTHER,
+    OTHER_IN_WORKSPACE,
     REJECTED_TOKEN,
     Counts,
     agreeing,
+    followed_share,
+    is_following,
 )
 
 TYPE, ARRAY, POSITION, EVIDENCE = range(4)
@@ -53,14 +57,13 @@ COMMON = 9  # what mostly follows the last token
 WORKSPACE = 10
 
 MAX_CANDIDATES = 12
-NUM_FEATURES = 27
-MAX_RECENT = 64
+NUM_FEATURES = 30
+MAX_RECENT = 32
 MAX_EVIDENCE = 256
 MAX_LINE_TOKENS = 60
 MAX_REPLACED_TOKENS = 4
 FAR = 9999.0  # a distance where there is none
 NEWLINE_CLASS = 0
-UNKNOWN_CLASS = 4  # of the workspace's tokens
 
 # What the caller found in the workspace.
 WORKSPACE_POSITION, WORKSPACE_LENGTH, WORKSPACE_COUNT, WORKSPACE_AGREEING = range(4)
@@ -174,8 +177,10 @@ def is_known(
         if candidates[index, ARRAY] == IN_TEXT:
             if candidates[index, POSITION] == position:
                 return True
-        elif 0 <= position - file_start < num_file_tokens and (
-            places[candidates[index, POSITION]] == position - file_start
+        elif (
+            candidates[index, ARRAY] == IN_PREDICTED
+            and 0 <= position - file_start < num_file_tokens
+            and places[candidates[index, POSITION]] == position - file_start
         ):
             return True
     return False
@@ -208,6 +213,7 @@ def find_candidates(
     output_start: int,
     token_counts: Ints,
     workspace: Ints,
+    workspace_classes: Bytes,
     found: Counts,
     state: Counts,
     recent: Ints,
@@ -221,7 +227,8 @@ def find_candidates(
     num_tokens = len(text)
     count = near_cursor(text, classes, num_tokens, predicted, predicted_classes, num_predicted, state, candidates)
     if state[OTHER] != NONE:
-        count = add(candidates, count, OTHER_CURSOR, IN_TEXT, state[OTHER], state[NUM_OTHER_TOKENS])
+        array = IN_WORKSPACE if state[OTHER_IN_WORKSPACE] == 1 else IN_TEXT
+        count = add(candidates, count, OTHER_CURSOR, array, state[OTHER], state[NUM_OTHER_TOKENS])
     num_last_ends = 0
     if length > 0:
         num_last_ends = last_token_ends(num_tokens, previous, recent[1])
@@ -242,18 +249,23 @@ def find_candidates(
             if kind == COMMON:
                 evidence = agreeing(text, position, text, num_tokens, min(length, MAX_EVIDENCE))
             count = add(candidates, count, kind, IN_TEXT, position, evidence)
-    if found[WORKSPACE_POSITION] != NONE:
+    is_followed = state[OTHER] == found[WORKSPACE_POSITION] and state[OTHER_IN_WORKSPACE] == 1
+    if found[WORKSPACE_POSITION] != NONE and not is_followed:
         count = add(candidates, count, WORKSPACE, IN_WORKSPACE, found[WORKSPACE_POSITION], found[WORKSPACE_LENGTH])
 
+    tokens = np.empty(MAX_CANDIDATES, dtype=np.int64)
+    for index in range(count):
+        tokens[index] = first_token(candidates, index, text, predicted, workspace)
     line_start = num_tokens - 1
     while line_start > 0 and line_start > num_tokens - MAX_LINE_TOKENS and classes[line_start] != NEWLINE_CLASS:
         line_start -= 1
     last = text[num_tokens - 1]
     before = text[num_tokens - 2] if num_tokens > 1 else last
     rate = (state[NUM_BREAKS] + 1.0) / (state[NUM_EMITTED_TOKENS] + 60.0)
+    follows, share = is_following(num_predicted, state), followed_share(state)
     for index in range(count):
         array, position, row = candidates[index, ARRAY], candidates[index, POSITION], features[index]
-        token = first_token(candidates, index, text, predicted, workspace)
+        token = tokens[index]
         place = NONE  # in the file
         where = position
         if array == IN_PREDICTED:
@@ -266,10 +278,10 @@ def find_candidates(
                 place = position - file_start
         else:
             where = NONE
-            token_class = UNKNOWN_CLASS
+            token_class = workspace_classes[position]
         num_same = 0
         for other in range(count):
-            if first_token(candidates, other, text, predicted, workspace) == token:
+            if tokens[other] == token:
                 num_same += 1
         row[0] = candidates[index, TYPE]
         row[1] = min(candidates[index, EVIDENCE], 64)
@@ -298,8 +310,12 @@ def find_candidates(
         row[20] = state[NUM_FAILED_ROUNDS]
         row[21] = min(state[NUM_OTHER_TOKENS], 64) if state[OTHER] != NONE else 0
         row[22] = state[NUM_OTHER_MISSES] if state[OTHER] != NONE else 9
-        row[23] = found[WORKSPACE_COUNT] if array == IN_WORKSPACE else 0
-        row[24] = found[WORKSPACE_AGREEING] / found[WORKSPACE_COUNT] if array == IN_WORKSPACE else -1.0
+        is_found = array == IN_WORKSPACE and position == found[WORKSPACE_POSITION]
+        row[23] = found[WORKSPACE_COUNT] if is_found else 0
+        row[24] = found[WORKSPACE_AGREEING] / found[WORKSPACE_COUNT] if is_found else -1.0
         row[25] = count_of(before, token_counts)
-        row[26] = 1.0 if num_predicted > 0 else 0.0
+        row[26] = 1.0 if follows else 0.0
+        row[27] = share
+        row[28] = min(state[NUM_EMITTED_TOKENS], 400)
+        row[29] = state[NUM_LEAD_TOKENS]
     return int(count)

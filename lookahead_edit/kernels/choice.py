@@ -9,23 +9,22 @@ from numpy.typing import NDArray
 from lookahead_edit.kernels.acceptance import (
     MIN_PROBABILITY,
     Bytes,
+    Columns,
     Floats,
     Ints,
     fill_probabilities,
     first_probability,
+    rate_bin,
 )
-from lookahead_edit.kernels.alignment import NONE, Counts
+from lookahead_edit.kernels.alignment import NONE, NUM_BREAKS, NUM_EMITTED_TOKENS, Counts, is_following
 from lookahead_edit.kernels.candidates import (
     ARRAY,
     EVIDENCE,
     IN_PREDICTED,
     IN_TEXT,
-    IN_WORKSPACE,
     MAX_CANDIDATES,
-    MOST_RECENT,
     POSITION,
     TYPE,
-    UNKNOWN_CLASS,
     first_token,
 )
 from lookahead_edit.kernels.length import best_length
@@ -44,6 +43,7 @@ def copy_candidate(
     predicted_classes: Bytes,
     num_predicted: int,
     workspace: Ints,
+    workspace_classes: Bytes,
     tokens: Ints,
     copied_classes: Bytes,
 ) -> int:
@@ -70,14 +70,8 @@ def copy_candidate(
             if position >= len(workspace) or workspace[position] < 0:
                 return offset
             tokens[offset] = workspace[position]
-            copied_classes[offset] = UNKNOWN_CLASS
+            copied_classes[offset] = workspace_classes[position]
     return len(tokens)
-
-
-@njit(cache=True)
-def tail_type(candidates: Counts, index: int) -> int:
-    """The type that a copy's later tokens are judged by: the model was fitted without other files at hand."""
-    return MOST_RECENT if candidates[index, ARRAY] == IN_WORKSPACE else int(candidates[index, TYPE])
 
 
 @njit(cache=True)
@@ -93,12 +87,12 @@ def choose(
     factors: Floats,
     num_predicted: int,
     workspace: Ints,
-    rate: int,
+    workspace_classes: Bytes,
+    state: Counts,
     break_factor: float,
-    roots: Ints,
-    splits: Ints,
+    columns: Columns,
     thresholds: Floats,
-    children: Ints,
+    leaves: Floats,
     tail_log_odds: Floats,
     costs: NDArray[np.float64],
     futures: NDArray[np.float64],
@@ -112,56 +106,62 @@ def choose(
     only the one that is expected to go on furthest stands for the group. Of the groups, the one that saves most is
     drafted, by the rule of kernels.length at a moderate cost; how much of it, the policy decides.
     """
-    firsts = np.empty(MAX_CANDIDATES, dtype=np.float64)
-    expected = np.empty(MAX_CANDIDATES, dtype=np.float64)
-    gains = np.empty(MAX_CANDIDATES, dtype=np.float64)
+    follows_file = is_following(num_predicted, state)
+    rate = rate_bin(state[NUM_BREAKS], state[NUM_EMITTED_TOKENS])
+    first_tokens = np.empty(MAX_CANDIDATES, dtype=np.int64)
+    firsts = np.zeros(MAX_CANDIDATES, dtype=np.float64)
+    expected = np.zeros(MAX_CANDIDATES, dtype=np.float64)
+    gains = np.zeros(MAX_CANDIDATES, dtype=np.float64)
+    num_weighed = np.zeros(MAX_CANDIDATES, dtype=np.int64)
+    limit = min(NUM_WEIGHED_TOKENS, len(tokens))
+    weighed = np.empty((MAX_CANDIDATES, limit), dtype=np.float32)
     entries = np.empty(8, dtype=np.int32)
     savings = np.empty(NUM_WEIGHED_TOKENS + 1, dtype=np.float64)
     for index in range(count):
-        firsts[index] = first_probability(features[index], roots, splits, thresholds, children)
-    for index in range(count):
-        token = first_token(candidates, index, text, predicted, workspace)
-        for other in range(count):
-            if first_token(candidates, other, text, predicted, workspace) == token:
-                firsts[index] = max(firsts[index], firsts[other])
-    limit = min(NUM_WEIGHED_TOKENS, len(tokens))
+        first_tokens[index] = first_token(candidates, index, text, predicted, workspace)
+        first = first_probability(features[index], columns, thresholds, leaves)
+        for other in range(index):
+            if first_tokens[other] == first_tokens[index]:
+                first = max(first, firsts[other])
+        for other in range(index + 1):
+            if first_tokens[other] == first_tokens[index]:
+                firsts[other] = first
     for index in range(count):
         num_copied = copy_candidate(
             candidates, index, text, num_tokens, classes, predicted, predicted_classes, num_predicted, workspace,
-            tokens[:limit], copied_classes[:limit],
+            workspace_classes, tokens[:limit], copied_classes[:limit],
         )  # fmt: skip
         num_copied = fill_probabilities(
-            tail_type(candidates, index), num_predicted > 0, candidates[index, EVIDENCE], firsts[index],
-            copied_classes[:num_copied], rate, break_factor, tail_log_odds, entries, probabilities[:num_copied],
+            candidates[index, TYPE], follows_file, candidates[index, EVIDENCE], firsts[index],
+            copied_classes[:num_copied], rate, break_factor, tail_log_odds, entries, 0, weighed[index, :num_copied],
         )  # fmt: skip
-        expected[index], gains[index] = 0.0, 0.0
+        num_weighed[index] = num_copied
         if num_copied > 0:
-            expected[index] = probabilities[:num_copied].sum()
-            length = best_length(probabilities[:num_copied], costs, futures, savings)
+            expected[index] = weighed[index, :num_copied].sum()
+            length = best_length(weighed[index, :num_copied], costs, futures, savings)
             if length > 0:
                 gains[index] = savings[length] - (costs[length] - costs[0])
     best, best_gain = NONE, 0.0
     for index in range(count):
-        token = first_token(candidates, index, text, predicted, workspace)
         stands_for_group = True
         for other in range(count):
-            if other != index and first_token(candidates, other, text, predicted, workspace) == token:
+            if other != index and first_tokens[other] == first_tokens[index]:
                 is_further = expected[other] > expected[index]
                 stands_for_group &= not (is_further or (expected[other] == expected[index] and other < index))
         if stands_for_group and gains[index] > best_gain:
             best, best_gain = index, gains[index]
     if best == NONE:
-        highest = 0.0
-        for index in range(count):
-            highest = max(highest, firsts[index])
-        return NONE, 0, highest
+        return NONE, 0, firsts[:count].max()
     num_copied = copy_candidate(
-        candidates, best, text, num_tokens, classes, predicted, predicted_classes, num_predicted, workspace, tokens,
-        copied_classes,
+        candidates, best, text, num_tokens, classes, predicted, predicted_classes, num_predicted, workspace,
+        workspace_classes, tokens, copied_classes,
     )  # fmt: skip
+    num_filled = num_weighed[best]
+    probabilities[:num_filled] = weighed[best, :num_filled]
+    num_copied = num_filled if num_filled < limit else num_copied  # the rest was found to be too unlikely
     num_copied = fill_probabilities(
-        tail_type(candidates, best), num_predicted > 0, candidates[best, EVIDENCE], firsts[best],
-        copied_classes[:num_copied], rate, break_factor, tail_log_odds, entries, probabilities[:num_copied],
+        candidates[best, TYPE], follows_file, candidates[best, EVIDENCE], firsts[best], copied_classes[:num_copied],
+        rate, break_factor, tail_log_odds, entries, num_filled, probabilities[:num_copied],
     )  # fmt: skip
     if candidates[best, ARRAY] == IN_PREDICTED:
         factor = 1.0

@@ -78,16 +78,54 @@ def best_length(
 
 
 @njit(cache=True)
-def best_shared_length(lengths: NDArray[np.int64], savings: NDArray[np.float64], costs: NDArray[np.float64]) -> int:
-    """The longest draft of a batch whose rows share the width, 0 where none pay.
+def share_tokens(
+    savings: NDArray[np.float64], limits: NDArray[np.int64], costs: NDArray[np.float64], lengths: NDArray[np.int64]
+) -> None:
+    """How many drafted tokens each row of a packed pass gets: together they save most after what the pass costs.
 
-    `savings` is float64[num_rows, >= max(lengths) + 1], and a row keeps at most ``lengths[row]`` tokens.
+    Tokens are given out one after the other to the row that saves most a token, which is best for every number of them
+    as long as a row's further tokens save less and less; where they don't, its tokens up to the best rate go as one.
+
+    Args:
+        savings: float64[num_rows, >= max(limits) + 1].
+        limits: int64[num_rows], a row's most.
+        costs: float64[sum(limits) + 1], of the pass with so many drafted tokens in all.
+        lengths: int64[num_rows], written.
     """
-    best, best_gain = 0, 0.0
-    for length in range(1, lengths.max() + 1):
-        gain = costs[0] - costs[length]
-        for row in range(len(lengths)):
-            gain += savings[row, min(length, lengths[row])]
+    num_rows = len(limits)
+    # The corners of each row's concave hull, from 0 on.
+    corners = np.zeros((num_rows, limits.max() + 1), dtype=np.int64)
+    num_corners = np.ones(num_rows, dtype=np.int64)
+    for row in range(num_rows):
+        for length in range(1, limits[row] + 1):
+            while num_corners[row] > 1:
+                middle, first = corners[row, num_corners[row] - 1], corners[row, num_corners[row] - 2]
+                rise = savings[row, middle] - savings[row, first]
+                if rise * (length - middle) > (savings[row, length] - savings[row, middle]) * (middle - first):
+                    break
+                num_corners[row] -= 1
+            corners[row, num_corners[row]] = length
+            num_corners[row] += 1
+    places = np.zeros(num_rows, dtype=np.int64)  # the corner that each row has reached
+    lengths[:] = 0
+    num_given, saved, best_gain = 0, 0.0, 0.0
+    while True:
+        chosen, best_rate = -1, 0.0
+        for row in range(num_rows):
+            if places[row] + 1 < num_corners[row]:
+                start, end = corners[row, places[row]], corners[row, places[row] + 1]
+                rate = (savings[row, end] - savings[row, start]) / (end - start)
+                if rate > best_rate:
+                    chosen, best_rate = row, rate
+        if chosen < 0:
+            return
+        start = corners[chosen, places[chosen]]
+        places[chosen] += 1
+        end = corners[chosen, places[chosen]]
+        num_given += end - start
+        saved += savings[chosen, end] - savings[chosen, start]
+        gain = saved - (costs[num_given] - costs[0])
         if gain > best_gain:
-            best, best_gain = length, gain
-    return best
+            best_gain = gain
+            for row in range(num_rows):
+                lengths[row] = corners[row, places[row]]
