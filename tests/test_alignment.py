@@ -210,6 +210,7 @@ def test_a_copy_from_elsewhere_goes_on_in_the_array_that_it_was_made_from() -> N
 
 def test_an_output_follows_its_file_until_less_than_a_quarter_of_it_does_and_may_come_back() -> None:
     state = new_state()
+    state[alignment.NUM_LEAD_TOKENS] = 1
     assert alignment.is_following(len(FILE), state)
     assert not alignment.is_following(0, state)  # there is nothing to follow
     text = list(PROMPT)
@@ -226,8 +227,19 @@ def test_an_output_follows_its_file_until_less_than_a_quarter_of_it_does_and_may
     assert alignment.is_following(len(FILE), state)
 
 
+def test_an_output_that_does_not_begin_as_its_file_has_to_show_that_it_follows_it() -> None:
+    state = new_state()
+    assert not alignment.is_following(len(FILE), state)
+    for number in range(1, len(FILE) + 1):
+        follow(state, [*PROMPT, *FILE[:number]], len(PROMPT) + number - 1, FILE)
+        assert alignment.followed_share(state) == pytest.approx(number / (number + 16))
+        assert alignment.is_following(len(FILE), state) == (number >= 6)
+        assert not alignment.is_following(0, state)
+
+
 def test_a_file_that_is_written_word_for_word_is_followed_wholly() -> None:
     state = new_state()
+    state[alignment.NUM_LEAD_TOKENS] = alignment.MAX_LEAD_TOKENS
     follow(state, [*PROMPT, *FILE], len(PROMPT), FILE)
     assert alignment.followed_share(state) == 1.0
 

@@ -48,12 +48,14 @@ class Found:
     workspace: Sequence[int] = ()
     found: tuple[int, int, int, int] = (alignment.NONE, 0, 0, 0)
     places: Sequence[int] | None = None
+    num_lead_tokens: int = 3
     state: NDArray[np.int64] = field(default_factory=lambda: np.zeros(alignment.NUM_FIELDS, dtype=np.int64))
 
     def __post_init__(self) -> None:
         text, predicted = array_of(self.text), array_of(self.file)
         if not self.state.any():
             alignment.reset(self.state)
+            self.state[alignment.NUM_LEAD_TOKENS] = self.num_lead_tokens
             for end in range(self.output_start + 1, len(text) + 1):
                 fared = (0, 0, alignment.NONE, alignment.NONE, False, 0)
                 none = array_of([])
@@ -189,7 +191,7 @@ def test_features_say_what_their_table_says() -> None:
     assert in_file[13:19] == [1, 1, -1, -1, 0, 0]  # counts, shares of ends, rejected, aligned
     assert in_file[19] == pytest.approx(1 / 65)
     assert in_file[20:27] == [5, 0, 9, 0, -1, 2, 1]
-    assert in_file[27:] == [pytest.approx(20 / 21), 5]  # of the output, what is the file's, and all of it
+    assert in_file[27:] == [pytest.approx(20 / 21), 5, 3]  # of the output, what is the file's, and all of it; the lead
     assert in_workspace[:3] == [kernels.WORKSPACE, 1, kernels.FAR]
     assert in_workspace[7] == 2
     assert in_workspace[26:] == in_file[26:]
@@ -241,6 +243,8 @@ def test_whether_the_output_follows_a_file_is_told_and_how_much_of_it_does() -> 
         assert found.features[:, 27].tolist() == pytest.approx(
             [(share * (len(output) + 16)) / (len(output) + 17)] * len(found.rows)
         )
+    strange = Found([*file, 77, *file[:9]], file=file, output_start=len(file) + 1, num_lead_tokens=0)
+    assert strange.features[0, 26:].tolist() == [1, pytest.approx(9 / 25), 9, 0]
     nothing = Found([5, 6, 7, 5])
     assert set(nothing.features[:, 26].tolist()) == {0}
     long = Found([5] * 600)

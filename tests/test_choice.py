@@ -100,6 +100,7 @@ def chosen(
         )
     state = np.zeros(alignment.NUM_FIELDS, dtype=np.int64)
     alignment.reset(state)
+    state[alignment.NUM_LEAD_TOKENS] = 1
     state[alignment.NUM_EMITTED_TOKENS] = num_strange_tokens
     costs = CostCurve.linear(0.01).values(1, 128)
     tokens, classes = np.zeros(64, dtype=np.int32), np.zeros(64, dtype=np.int8)

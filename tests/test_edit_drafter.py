@@ -214,6 +214,31 @@ def test_without_a_tokenizer_all_but_rewriting_works() -> None:
     assert text_of(drafter.draft(16)).startswith(LINES[1])
 
 
+@pytest.mark.parametrize(
+    ("head", "tail", "num_lead_tokens"),
+    [
+        pytest.param("Do it.\n```\n", "```\nSo:\n```\n", 5, id="a fence"),
+        pytest.param("Do it now, please:\n", "```\nDo it now, please:\n", alignment.MAX_LEAD_TOKENS, id="a long one"),
+        pytest.param("Do it.\n```\n", "```\n", 5, id="the fence that closes the file"),
+        pytest.param("Do it.\n```\n", "```\nWhat is it about?", 0, id="a question"),
+        pytest.param("", "```\n", 0, id="nothing before the file"),
+    ],
+)
+def test_what_leads_to_the_answer_says_whether_it_begins_as_the_file_does(
+    head: str, tail: str, num_lead_tokens: int
+) -> None:
+    drafter = EditDrafter(SpeculationConfig(), TOKENIZER)
+    start, file, end = (TOKENIZER.encode(text) for text in (head, FILE, tail))
+    prompt = np.concatenate([start, file, end])
+    drafter.start(prompt, [context("def f(): pass", "b.py"), Source(SourceKind.FILE, file, prompt_start=len(start))])
+    assert drafter._state[alignment.NUM_LEAD_TOKENS] == num_lead_tokens
+    assert alignment.is_following(len(drafter._file.tokens), drafter._state) == (num_lead_tokens > 0)
+    drafter.start(prompt, [Source(SourceKind.PREDICTION, file)])  # is what the answer is expected to be
+    assert drafter._state[alignment.NUM_LEAD_TOKENS] == alignment.MAX_LEAD_TOKENS
+    drafter.start(prompt, [])
+    assert drafter._state[alignment.NUM_LEAD_TOKENS] == 0
+
+
 def test_without_a_file_what_was_said_before_is_copied() -> None:
     drafter = editing("", "The quick brown fox.")
     write(drafter, "He wrote: The quick")

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lookahead_edit.drafters.vocabulary import UNMAPPABLE, Vocabulary
+from lookahead_edit.kernels.acceptance import NUM_CLASSES
 from lookahead_edit.tokenizer import ByteTokenizer, HfTokenizer
 from lookahead_edit.types import IntArray, Tokenizer
 from tests.tiny_tokenizers import byte_level_tokenizer, sentencepiece_tokenizer
@@ -75,8 +76,47 @@ def naive_class(text: bytes | None) -> int:
         return 0
     if not body:
         return 5
-    is_word = body[0] == "_" or body[0].isalnum()
-    return {(True, True): 1, (True, False): 3, (False, True): 2, (False, False): 4}[body != decoded, is_word]
+    has_blank, is_name = body != decoded, body[0] == "_" or body[0] != body[0].lower()
+    if body[0].isdigit():
+        return 7 if has_blank else 6
+    if body[0] == "_" or body[0].isalnum():
+        return 1 if has_blank else (11 if is_name else 2)
+    kinds = {8: body.endswith(("(", "[", "{")), 9: body.startswith((")", "]", "}")), 10: body.endswith(("'", '"', "`"))}
+    return next((kind for kind, holds in kinds.items() if holds), 3 if has_blank else 4)
+
+
+class Pieces(ByteTokenizer):
+    """Each text is a token."""
+
+    def __init__(self, texts: list[bytes]) -> None:
+        self._texts = texts
+
+    def token_bytes(self, token: int) -> bytes | None:
+        return self._texts[token]
+
+
+CLASSES = {
+    0: [b"\n", b"  \n\t", b"a\n", b"):\n", b"\r\n"],
+    1: [b" a", b"\t _b", b"  \xc3\xa9", b" \xa9", b" Ab"],
+    2: [b"a", b"ab1", "é".encode(), b"\xc3", b"\xa9(", "漢".encode()],
+    3: [b" =", b"  ->", b" ->x", b"\t#", " →".encode()],
+    4: [b"=", b".x", b"->", "→".encode(), b"@", b"\r", b""],
+    5: [b" ", b"\t", b"  \t"],
+    6: [b"0", b"12", b"3a", "٣".encode()],
+    7: [b" 0", b"\t12"],
+    8: [b"(", b" [", b"={", b")(", b"({"],
+    9: [b")", b"):", b" ]", b"}'", b"]]", b"})"],
+    10: [b"'", b' "', b"``", b'="', b"(`"],
+    11: [b"_", b"__x", b"A", b"Ab", "Éa".encode()],
+}
+
+
+def test_classes_are_the_first_that_hold() -> None:
+    texts = [text for number in CLASSES for text in CLASSES[number]]
+    classes = Vocabulary(Pieces(texts)).token_classes(np.arange(len(texts), dtype=np.int32))
+    assert classes.tolist() == [number for number in CLASSES for _ in CLASSES[number]]
+    assert [naive_class(text) for text in texts] == classes.tolist()
+    assert len(CLASSES) == NUM_CLASSES
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -137,7 +177,7 @@ def test_the_classes_of_a_long_text_are_kept_as_long_as_its_owner_lives() -> Non
     one, other = np.array([97, 10, -1], np.int32), np.array([32, 97, 40, 10], np.int32)
     kept = Vocabulary(tokenizer).classes_of(first, one)
     assert kept.tolist() == [2, 0, 4]
-    assert Vocabulary(tokenizer).classes_of(second, other).tolist() == [5, 2, 4, 0]
+    assert Vocabulary(tokenizer).classes_of(second, other).tolist() == [5, 2, 8, 0]
     assert Vocabulary(tokenizer).classes_of(first, one) is kept  # by whoever asks
     assert Vocabulary(ByteTokenizer()).classes_of(first, one) is not kept  # the same tokens may be other texts there
     assert Vocabulary(None).classes_of(first, one).tolist() == [4, 4, 4]
@@ -146,7 +186,7 @@ def test_the_classes_of_a_long_text_are_kept_as_long_as_its_owner_lives() -> Non
     del kept, first
     gc.collect()
     assert reference() is None
-    assert Vocabulary(tokenizer).classes_of(Owner(), other).tolist() == [5, 2, 4, 0]
+    assert Vocabulary(tokenizer).classes_of(Owner(), other).tolist() == [5, 2, 8, 0]
 
 
 @pytest.mark.parametrize("name", NAMES)
