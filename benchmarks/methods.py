@@ -14,6 +14,7 @@ from benchmarks.forwards import ForwardLog, synchronize
 from lookahead_edit.editor import Editor, EditRequest, Progress
 from lookahead_edit.hook import LookaheadEdit
 from lookahead_edit.targets.hf import HfTarget
+from lookahead_edit.tokenizer import HfTokenizer
 from lookahead_edit.types import IntArray
 
 PROMPT_LOOKUP_TOKENS = 10  # what transformers' documentation uses
@@ -92,7 +93,8 @@ def decode_with_prompt_lookup(editor: Editor, task: Task) -> list[int]:
 
 def decode_with_hook(editor: Editor, task: Task) -> list[int]:
     """Our hook in the same `generate`, with the default configuration."""
-    return _generate(editor, task, custom_generate=LookaheadEdit())
+    assert isinstance(editor.tokenizer, HfTokenizer)
+    return _generate(editor, task, custom_generate=LookaheadEdit(editor.tokenizer.wrapped))
 
 
 def decode_with_editor(editor: Editor, task: Task) -> list[int]:

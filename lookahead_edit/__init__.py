@@ -4,9 +4,9 @@ Example::
 
     from lookahead_edit import LookaheadEdit, edit, load_model
 
-    model, tokenizer = load_model()                                  # or any model of transformers
-    model.generate(**inputs, custom_generate=LookaheadEdit())       # same tokens, fewer forward passes
-    result = edit(model, tokenizer, text, "Rename total to price.")  # a whole edit, with diff and figures
+    model, tokenizer = load_model()                                     # or any model of transformers
+    model.generate(**inputs, custom_generate=LookaheadEdit(tokenizer))  # same tokens, fewer forward passes
+    result = edit(model, tokenizer, text, "Rename total to price.")     # a whole edit, with diff and figures
 
 Nothing heavy is imported before it is used.
 """
@@ -48,7 +48,9 @@ __all__ = [
 ]
 
 
-def edit(model: Any, tokenizer: Any, text: str, instruction: str, **options: Any) -> EditResult:
+def edit(
+    model: Any, tokenizer: Any, text: str, instruction: str, *, target: TargetConfig | None = None, **options: Any
+) -> EditResult:
     """Edits `text` as `instruction` says, with a model and tokenizer of transformers.
 
     Args:
@@ -56,6 +58,7 @@ def edit(model: Any, tokenizer: Any, text: str, instruction: str, **options: Any
         tokenizer: its tokenizer; its chat template is used where it has one.
         text: the whole document.
         instruction: what to change.
+        target: how the model is run.
         **options: further fields of `lookahead_edit.editor.EditRequest` (`path`, `region`, `sampling`, …); an unknown
             one raises TypeError.
 
@@ -74,7 +77,7 @@ def edit(model: Any, tokenizer: Any, text: str, instruction: str, **options: Any
     known = [field.name for field in fields(EditRequest) if field.name not in ("text", "instruction")]
     for name in sorted(options.keys() - set(known)):
         raise TypeError(f"edit() got an unexpected keyword argument {name!r}, expected one of {', '.join(known)}")
-    return editor_of(model, tokenizer).edit(EditRequest(text=text, instruction=instruction, **options))
+    return editor_of(model, tokenizer, target=target).edit(EditRequest(text=text, instruction=instruction, **options))
 
 
 def load_model(name: str | None = None, **options: Any) -> tuple[Any, Any]:

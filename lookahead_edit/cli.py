@@ -1,4 +1,4 @@
-"""The command line: `lookahead-edit edit`, `generate`, `replay`, `calibrate` and `serve`.
+"""The command line: `lookahead-edit edit`, `generate`, `replay`, `calibrate`, `audit` and `serve`.
 
 What can be checked without a model is checked first; torch and transformers are imported when a model is loaded.
 Standard output carries the result and nothing else, figures and messages go to standard error. Exit status: 0 done,
@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from lookahead_edit import __version__
-from lookahead_edit.cli_calibrate import CALIBRATE_EXAMPLES, calibrate, calibrate_editor
+from lookahead_edit.cli_audit import AUDIT_EXAMPLES, audit
+from lookahead_edit.cli_calibrate import CALIBRATE_EXAMPLES, calibrate
 from lookahead_edit.cli_corpus import corpus_app
 from lookahead_edit.cli_display import Display, figures, summary
 from lookahead_edit.cli_edit import EDIT_EXAMPLES, edit
 from lookahead_edit.cli_files import STDIN, read_text_file, write_standard_output
 from lookahead_edit.cli_options import (
     SAMPLING,
-    SERVER,
     SPECULATION,
     Device,
     Drafter,
@@ -32,6 +32,8 @@ from lookahead_edit.cli_options import (
     NoSpeculation,
     Quiet,
     Seed,
+    TargetKind,
+    TargetOption,
     Temperature,
     configs,
     follow,
@@ -39,11 +41,8 @@ from lookahead_edit.cli_options import (
     require_text,
 )
 from lookahead_edit.cli_replay import REPLAY_EXAMPLES, replay
-from lookahead_edit.config import ServerConfig
+from lookahead_edit.cli_serve import SERVE_EXAMPLES, serve
 from lookahead_edit.types import InvalidInput, LookaheadEditError
-
-if TYPE_CHECKING:
-    from lookahead_edit.editor import Editor
 
 EXIT_FAILED = 2
 EXIT_INTERRUPTED = 130
@@ -53,10 +52,6 @@ GENERATE_EXAMPLES = """\b
 Examples:
   lookahead-edit generate "Write a haiku about tests." --chat
   cat prompt.txt | lookahead-edit generate --max-tokens 200
-"""
-SERVE_EXAMPLES = """\b
-Example:
-  lookahead-edit serve --model Qwen/Qwen2.5-Coder-7B-Instruct --port 8080
 """
 
 
@@ -75,6 +70,8 @@ app = typer.Typer(
 app.command(epilog=EDIT_EXAMPLES)(edit)
 app.command(epilog=REPLAY_EXAMPLES)(replay)
 app.command(epilog=CALIBRATE_EXAMPLES)(calibrate)
+app.command(epilog=AUDIT_EXAMPLES)(audit)
+app.command(epilog=SERVE_EXAMPLES)(serve)
 app.add_typer(corpus_app)
 
 
@@ -112,6 +109,7 @@ def generate(
     drafter: Drafter = SPECULATION.drafter,
     dtype: DtypeOption = None,
     device: Device = None,
+    target: TargetOption = TargetKind.DYNAMIC,
     quiet: Quiet = False,
 ) -> None:
     """Generates text from a prompt and prints it as it comes. Without --max-tokens it may fill the model's context."""
@@ -137,7 +135,7 @@ def generate(
         speculation=speculation,
         max_tokens=max_tokens,
     )
-    editor = open_editor(model, dtype, device, display)
+    editor = open_editor(model, dtype, device, display, target)
     editor.check(request)
     stream = editor.stream_generate(request)
     if as_json:
@@ -157,64 +155,6 @@ def generate(
             raise
         display.end_text()
     display.say(summary(result.metrics))
-
-
-@app.command(epilog=SERVE_EXAMPLES)
-def serve(
-    model: Model = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.", metavar="ADDRESS")] = SERVER.host,
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.", metavar="PORT")
-    ] = SERVER.port,
-    api_key: Annotated[
-        str | None, typer.Option("--api-key", help="Clients must send it.", metavar="KEY")
-    ] = SERVER.api_key,
-    cors_origin: Annotated[
-        list[str] | None,
-        typer.Option("--cors-origin", help="A web page's origin that may call; repeatable.", metavar="ORIGIN"),
-    ] = None,
-    max_queued_requests: Annotated[
-        int, typer.Option("--max-queue", min=0, help="More waiting requests are refused.", metavar="N")
-    ] = SERVER.max_queued_requests,
-    max_body_bytes: Annotated[
-        int, typer.Option("--max-body", min=1, help="Largest request, in bytes.", metavar="N")
-    ] = SERVER.max_body_bytes,
-    grace_seconds: Annotated[
-        float, typer.Option("--grace", min=0.0, help="Time that running work gets at shutdown.", metavar="SECONDS")
-    ] = SERVER.grace_seconds,
-    dtype: DtypeOption = None,
-    device: Device = None,
-) -> None:
-    """Serves edits over HTTP: POST /v1/edits, plain and streamed. /health, /v1/models and /metrics stand beside it."""
-    config = ServerConfig(
-        host=host,
-        port=port,
-        api_key=api_key,
-        max_body_bytes=max_body_bytes,
-        max_queued_requests=max_queued_requests,
-        grace_seconds=grace_seconds,
-        cors_origins=tuple(cors_origin or ()),
-    )
-    from lookahead_edit.server.run import serve as run_server
-    from lookahead_edit.targets.loading import require_model
-
-    require_model(model)
-    # The server prints lines of its own, so no live line beside them.
-    display = Display(is_quiet=True)
-
-    def load() -> Editor:
-        editor = open_editor(model, dtype, device, display)
-        if SPECULATION.policy == "cost":
-            _calibrate(editor)
-        return editor
-
-    run_server(load, config)
-
-
-def _calibrate(editor: Editor) -> None:
-    calibration = calibrate_editor(editor)
-    if calibration is not None and calibration.is_new:
-        typer.echo(f"measured what drafts cost on this machine ({calibration.seconds:.0f} s)", err=True)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from lookahead_edit.cli_display import Display
 from lookahead_edit.cli_files import write_standard_output
-from lookahead_edit.cli_options import Device, DtypeOption, Model, Quiet, open_editor
+from lookahead_edit.cli_options import Device, DtypeOption, Model, Quiet, TargetKind, TargetOption, open_editor
 from lookahead_edit.types import UnsupportedModel
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def calibrate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     dtype: DtypeOption = None,
     device: Device = None,
+    target: TargetOption = TargetKind.DYNAMIC,
     quiet: Quiet = False,
 ) -> None:
     """Measures what drafts cost with a model on this machine.
@@ -40,7 +41,7 @@ def calibrate(
     the --cost at which `replay` would reckon such a pass as it was measured.
     """
     display = Display(is_quiet=quiet)
-    editor = open_editor(model, dtype, device, display)
+    editor = open_editor(model, dtype, device, display, target)
     with display.live("measuring"):
         calibration = calibrate_editor(editor, force=force)
     if calibration is None:

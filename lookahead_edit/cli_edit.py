@@ -28,6 +28,8 @@ from lookahead_edit.cli_options import (
     NoSpeculation,
     Quiet,
     Seed,
+    TargetKind,
+    TargetOption,
     Temperature,
     configs,
     follow,
@@ -79,6 +81,7 @@ def edit(
     drafter: Drafter = SPECULATION.drafter,
     dtype: DtypeOption = None,
     device: Device = None,
+    target: TargetOption = TargetKind.DYNAMIC,
     quiet: Quiet = False,
 ) -> None:
     """Edits a file as an instruction says. Prints the edited text; the file itself only changes with --write."""
@@ -109,7 +112,7 @@ def edit(
         speculation=speculation,
         max_tokens=max_tokens,
     )
-    editor = open_editor(model, dtype, device, display)
+    editor = open_editor(model, dtype, device, display, target)
     editor.check(request)
     result = _run_edit(editor, request, display, "editing")
     plain: EditResult | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from lookahead_edit.cli_display import Display
-from lookahead_edit.config import SamplingConfig, ServerConfig, SpeculationConfig
+from lookahead_edit.config import SamplingConfig, ServerConfig, SpeculationConfig, TargetConfig
 from lookahead_edit.types import InvalidInput
 
 if TYPE_CHECKING:
@@ -42,6 +42,23 @@ DtypeOption = Annotated[
         metavar="DTYPE",
     ),
 ]
+
+
+class TargetKind(str, Enum):
+    DYNAMIC = "dynamic"
+    STATIC = "static"
+    DETERMINISTIC = "deterministic"
+
+
+TargetOption = Annotated[
+    TargetKind,
+    typer.Option(
+        "--target",
+        help="How the model is run: dynamic; static, with passes that a GPU records; or deterministic, in which drafts "
+        "don't change a bit of it.",
+        metavar="KIND",
+    ),
+]
 Device = Annotated[str | None, typer.Option("--device", help="By default the GPU, if there is one.", metavar="DEVICE")]
 MaxTokens = Annotated[
     int | None, typer.Option("--max-tokens", help="The most that may be generated.", min=1, metavar="N")
@@ -59,7 +76,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document with
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No figures and no progress.")]
 
 
-def open_editor(model: str | None, dtype: Dtype | None, device: str | None, display: Display) -> Editor:
+def open_editor(
+    model: str | None,
+    dtype: Dtype | None,
+    device: str | None,
+    display: Display,
+    target: TargetKind = TargetKind.DYNAMIC,
+) -> Editor:
     """Loads the model; the first use of the default model shows its own progress."""
     from lookahead_edit.targets.default_model import default_model_directory
     from lookahead_edit.targets.loading import is_default, load_editor
@@ -67,7 +90,12 @@ def open_editor(model: str | None, dtype: Dtype | None, device: str | None, disp
     if is_default(model):
         default_model_directory(display.console)
     with display.live("loading the model"):
-        return load_editor(model, dtype=None if dtype is None else dtype.value, device=device)
+        return load_editor(
+            model,
+            dtype=None if dtype is None else dtype.value,
+            device=device,
+            target=TargetConfig(kind=target.value),
+        )
 
 
 def require_text(text: str, name: str) -> str:

@@ -115,7 +115,7 @@ def replay(
     costs = _parse_costs(cost)
     config = SpeculationConfig(policy=policy, max_draft_tokens=max_draft_tokens)
     _check_outputs(traces, per_trace, plot, html, has_explain=explain is not None)
-    with _opened(traces) as file:
+    with opened_traces(traces) as file:
         names = _drafter_names(config, drafters)
         loaded = open_tokenizer(tokenizer, display)
         replaying = _make_replay(config, names, costs, loaded)
@@ -225,7 +225,8 @@ def _make_replay(config: SpeculationConfig, names: list[str], costs: tuple[float
 
 
 @contextmanager
-def _opened(name: str) -> Iterator[BufferedReader]:
+def opened_traces(name: str) -> Iterator[BufferedReader]:
+    """The file, or standard input for ``-``; raises InvalidInput where it can't be read."""
     if name == STDIN:
         yield cast(BufferedReader, sys.stdin.buffer)
         return

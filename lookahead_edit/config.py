@@ -6,9 +6,12 @@ Command line and server read their defaults here (``default=ServerConfig.port``)
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from numbers import Integral
+from typing import Literal
 
 from lookahead_edit.types import InvalidInput
 
@@ -69,6 +72,7 @@ class SpeculationConfig:
     policy: str = "cost"
     max_draft_tokens: int | None = None  # None: `draft_limit` says
     min_match_length: int = 2  # tokens of the tail that must agree before anything is drafted
+    min_prediction_tokens: int = 32  # shorter predictions of a generated text don't pay and are not used
     draft_tokens_per_match: float = 4.0  # the match-length policy keeps this many for each matching token
     # The cost policy's, where the target knows no better: what a further token costs, in forward passes.
     cost_ratio: float = 0.01
@@ -112,24 +116,140 @@ class EditConfig:
     num_context_lines: int = 20  # lines shown before and after a range
 
 
+TARGET_KINDS = ("dynamic", "static", "deterministic")
+
+
 @dataclass(frozen=True)
 class TargetConfig:
-    """How the target reads tokens that are not drafts."""
+    """How the target reads tokens that are not drafts, and what it keeps of rows that are finished."""
 
+    # Read in one round at most, for all rows together, so that nobody waits longer for a long prompt to be read.
     prefill_chunk_tokens: int = 512
+    # The same where other rows decode meanwhile: their round is longer by that much (0.5 s on 2 CPU cores).
+    shared_prefill_chunk_tokens: int = 128
+    max_pass_tokens: int = 4096  # packed into one pass at most, which bounds its memory
+    max_prefix_cache_bytes: int = 512 * 1024 * 1024  # of finished rows' keys and values; 0 keeps none
     # Where recurrent states were put back, this many accepted tokens are read again inside the next block.
     max_replayed_tokens: int = 32
+    # "static": buffers that stay where they are; on a GPU passes of these widths, compiled and recorded.
+    # "deterministic": the same with one width, so that logits are the same bits whatever is drafted.
+    kind: Literal["dynamic", "static", "deterministic"] = "dynamic"
+    widths: tuple[int, ...] = (1, 8, 16, 32, 64, 128)
+    deterministic_width: int = 32
+    compiles: bool | None = None  # passes of a static target; None: on a GPU
+
+    def __post_init__(self) -> None:
+        _require(self.kind in TARGET_KINDS, "target", f"to be one of {', '.join(TARGET_KINDS)}", self.kind)
+        for name in ("prefill_chunk_tokens", "shared_prefill_chunk_tokens", "max_pass_tokens"):
+            _require(getattr(self, name) >= 1, name, "of at least 1", getattr(self, name))
+        is_rising = all(first < second for first, second in pairwise((0, *self.widths)))
+        _require(is_rising and bool(self.widths), "widths", "to rise from 1 or more", self.widths)
+        _require(self.deterministic_width >= 1, "deterministic_width", "of at least 1", self.deterministic_width)
+
+    @property
+    def pass_widths(self) -> tuple[int, ...]:
+        """Of the passes that verify drafts, where they are fixed."""
+        return (self.deterministic_width,) if self.kind == "deterministic" else self.widths
+
+
+@dataclass(frozen=True)
+class RouteConfig:
+    """A named way through the server: which requests take it, and what they may ask for.
+
+    A request takes the route that its header `x-lookahead-route` names, else the one that has its model's name, else
+    the one with the longest path it begins with. It may ask for less than the route allows, never for more.
+    """
+
+    name: str
+    models: tuple[str, ...] = ()  # names that clients may give as `model`; the loaded one answers
+    paths: tuple[str, ...] = ()  # prefixes of canonical ones, such as "/v1/edits"
+    allows_header: bool = True  # whether x-lookahead-route may name it
+    drafter: str = SpeculationConfig.drafter  # where the request names none
+    max_draft_tokens: int | None = None
+    speculation: Literal["auto", "on", "off"] = "auto"  # drafts as far as they pay, always, or never
+    max_tokens: int | None = None  # of an answer
+    max_context_tokens: int | None = None  # prompt and answer together, where the model would take more
+    timeout_seconds: float | None = None  # from the arrival to the whole answer
+    priority: int = 0  # higher ones leave the queue first
+
+    def __post_init__(self) -> None:
+        _require(_ROUTE_NAME.fullmatch(self.name) is not None, "name", "of letters, digits, ., _ and -", self.name)
+        for path in self.paths:
+            _require(path.startswith("/") and not path.endswith("/"), "paths", 'like "/v1/edits"', path)
+        _require(self.speculation in ("auto", "on", "off"), "speculation", "to be auto, on or off", self.speculation)
+        SpeculationConfig(drafter=self.drafter, max_draft_tokens=self.max_draft_tokens)
+        for name in ("max_tokens", "max_context_tokens"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, name, "of at least 1", value)
+        timeout = self.timeout_seconds
+        _require(timeout is None or 0.0 < timeout < math.inf, "timeout_seconds", "above 0 and finite", timeout)
+
+    @property
+    def speculation_config(self) -> SpeculationConfig:
+        """What the route does where a request doesn't say."""
+        return SpeculationConfig(
+            enabled=self.speculation != "off",
+            drafter=self.drafter,
+            policy="fixed" if self.speculation == "on" else SpeculationConfig.policy,
+            max_draft_tokens=self.max_draft_tokens,
+        )
+
+
+_ROUTE_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
+
+# One for each task; routes of the same name in a file take their place.
+DEFAULT_ROUTES = (
+    RouteConfig("edits", paths=("/v1/edits",)),
+    RouteConfig("chat", paths=("/v1/chat",)),
+    RouteConfig("completions", paths=("/v1/completions",)),
+)
+
+
+@dataclass(frozen=True)
+class DriftConfig:
+    """When a route's acceptance counts as changed; docs/metrics.md tells how these were found."""
+
+    num_reference_requests: int = 300  # the first ones, which the later ones are measured by
+    min_draft_tokens: int = 32  # smaller requests count together
+    slack: float = 0.5  # changes of less than twice this, in standard deviations of a request, are found late or never
+    threshold: float = 12.0  # standard deviations, for requests that are independent of each other
+    min_change: float = 0.05  # of the acceptance rate; less is no drift
+    max_lag_requests: int = 20  # requests further apart are taken for independent
+    num_adopting_requests: int = 5000  # a drift that lasts so long becomes the reference
+
+    def __post_init__(self) -> None:
+        for name in ("num_reference_requests", "min_draft_tokens", "max_lag_requests", "num_adopting_requests"):
+            _require(getattr(self, name) >= 1, name, "of at least 1", getattr(self, name))
+        for name in ("slack", "threshold", "min_change"):
+            value = getattr(self, name)
+            _require(0.0 <= value < math.inf, name, "of at least 0 and finite", value)
 
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """The HTTP server's limits."""
+    """The HTTP server's limits and routes."""
 
     host: str = "127.0.0.1"
     port: int = 8000
     api_key: str | None = None
     max_body_bytes: int = 16 * 1024 * 1024
     max_queued_requests: int = 64
+    max_batch_size: int = 8  # requests that run together
     grace_seconds: float = 30.0
     ping_seconds: float = 10.0
     cors_origins: tuple[str, ...] = field(default=())
+    routes: tuple[RouteConfig, ...] = field(default=DEFAULT_ROUTES)
+    drift: DriftConfig = field(default=DriftConfig())
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.port <= 65535, "port", "between 0 and 65535", self.port)
+        _require(self.max_body_bytes >= 1, "max_body_bytes", "of at least 1", self.max_body_bytes)
+        _require(self.max_queued_requests >= 0, "max_queued_requests", "of at least 0", self.max_queued_requests)
+        _require(self.max_batch_size >= 1, "max_batch_size", "of at least 1", self.max_batch_size)
+        _require(0.0 <= self.grace_seconds < math.inf, "grace_seconds", "of at least 0", self.grace_seconds)
+        _require(0.0 < self.ping_seconds < math.inf, "ping_seconds", "above 0", self.ping_seconds)
+        for what in ("name", "models", "paths"):
+            values = [getattr(route, what) for route in self.routes]
+            listed = values if what == "name" else [each for value in values for each in value]
+            twice = sorted({each for each in listed if listed.count(each) > 1})
+            _require(not twice, f"routes.{what}", "to stand in one route each", twice)

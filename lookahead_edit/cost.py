@@ -26,7 +26,7 @@ Knows no drafts, no model and no clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -46,7 +46,8 @@ class CostCurve:
 
     Linear between measured widths, and beyond them with the last slope; a wider pass never counts as cheaper, which
     noise can make it look. A batch size that was not measured costs what as many tokens cost in the largest measured
-    one below it: an unmeasured batch of 4 rows of width 3 what one row of width 12 does.
+    one below it: an unmeasured batch of 4 rows of width 3 what one row of width 12 does. So does a batch whose rows are
+    of different widths: what counts is the number of tokens in the pass.
 
     Raises:
         InvalidInput: widths that don't rise from 1, fewer than two of them, or costs that are not positive numbers,
@@ -60,7 +61,7 @@ class CostCurve:
     widths: tuple[int, ...]
     costs: tuple[tuple[float, ...], ...]  # a row for each batch size, an entry for each width
     batch_sizes: tuple[int, ...] = (1,)
-    shares_passes: bool = True  # whether rows of a batch are verified in one pass, as wide as the widest of them
+    shares_passes: bool = True  # whether the rows of a batch are packed into one pass
 
     def __post_init__(self) -> None:
         for name, numbers in (("widths", self.widths), ("batch_sizes", self.batch_sizes)):
@@ -82,14 +83,38 @@ class CostCurve:
         return cls(widths=(1, 2), costs=((1.0 + cost_ratio, 1.0 + 2.0 * cost_ratio),))
 
     def values(self, batch_size: int, num_widths: int) -> NDArray[np.float64]:
-        """float64[num_widths]: the cost of each width from 1 on, never falling."""
+        """float64[num_widths]: the cost of each width from 1 on, of all rows alike; never falling."""
+        return self._costs_at(batch_size, np.arange(1, num_widths + 1) * batch_size)
+
+    def token_costs(self, batch_size: int, num_drafted_tokens: int) -> NDArray[np.float64]:
+        """float64[num_drafted_tokens + 1]: of a pass with so many drafted tokens in all, however the rows share them.
+
+        Example:
+            >>> CostCurve(widths=(1, 2, 4), costs=((1.0, 1.8, 2.0),)).token_costs(2, 2)
+            array([1.8, 1.9, 2. ])
+        """
+        return self._costs_at(batch_size, np.arange(num_drafted_tokens + 1) + batch_size)
+
+    def _costs_at(self, batch_size: int, num_tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         index = max(index for index, measured in enumerate(self.batch_sizes) if measured <= batch_size)
         widths = np.asarray(self.widths, dtype=np.float64)
         costs = np.maximum.accumulate(np.asarray(self.costs[index], dtype=np.float64))
-        wanted = np.arange(1, num_widths + 1) * (batch_size / self.batch_sizes[index])
+        wanted = num_tokens / self.batch_sizes[index]
         slope = (costs[-1] - costs[-2]) / (widths[-1] - widths[-2])
         values: NDArray[np.float64] = np.interp(wanted, widths, costs) + slope * np.maximum(wanted - widths[-1], 0.0)
         return values
+
+    def padded_to(self, pass_widths: Sequence[int]) -> CostCurve:
+        """For single rows, where a pass is padded to the next of the widths, and what is wider takes another pass.
+
+        Example:
+            >>> CostCurve(widths=(1, 4), costs=((1.0, 2.5),)).padded_to((1, 4)).values(1, 5)
+            array([1. , 2.5, 2.5, 2.5, 5. ])
+        """
+        costs = self.values(1, pass_widths[-1])
+        widths = sorted({1, *pass_widths, *(width + 1 for width in pass_widths)})
+        padded = [float(costs[min(each for each in pass_widths if each >= width) - 1]) for width in widths[:-1]]
+        return CostCurve(tuple(widths), ((*padded, 2.0 * padded[-1]),), shares_passes=False)
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` takes."""

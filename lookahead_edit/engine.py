@@ -28,13 +28,17 @@ class Engine:
         self._clock = clock
 
     def step(self, sequences: SequenceOf[Sequence]) -> list[Round]:
-        """One round: a single verification for all the given unfinished sequences; a Round for each, in order."""
+        """One round: a single verification for all the given unfinished sequences; a Round for each, in order.
+
+        A sequence whose prompt is long emits nothing for some rounds, while the others go on.
+        """
         # 1) each sequence's drafter guesses what follows, leaving room for the target's own token
         started = self._clock()
-        guesses = [sequence.drafter.draft(self._draft_limit(sequence)) for sequence in sequences]
+        guesses = [sequence.guess(self.policy.max_draft_tokens) for sequence in sequences]
 
         # 2) the policy keeps what is worth verifying
-        drafts = [self._within_vocabulary(draft) for draft in self.policy.cut(guesses)]
+        terms = [sequence.draft_terms(self.policy.max_draft_tokens) for sequence in sequences]
+        drafts = [self._within_vocabulary(draft) for draft in self.policy.cut(guesses, terms)]
         drafted = self._clock()
 
         # 3) the target verifies all drafts at once: accepted prefix plus one token a row
@@ -42,23 +46,28 @@ class Engine:
         verified = self.target.verify(rows)
 
         # 4) each sequence commits up to its first stop, and everybody hears how it went
-        rounds = [
+        committed = [
             sequence.commit(tokens, draft)
-            for sequence, tokens, draft in zip(sequences, verified.tokens, drafts, strict=True)
+            for sequence, tokens, draft in zip(sequences, verified.tokens, verified.drafts or drafts, strict=True)
         ]
         verify_seconds = self._clock() - drafted
+        model_seconds = verified.forward_seconds + verified.prefill_seconds
+        prefill_seconds = _shares(verified.prefill_seconds, verified.num_read_tokens, len(rows))
+        num_cached_tokens = verified.num_cached_tokens or [0] * len(rows)
         rounds = [
             replace(
                 finished,
                 draft_seconds=drafted - started,
                 verify_seconds=verify_seconds,
-                forward_seconds=verified.forward_seconds,
-                prefill_seconds=verified.prefill_seconds,
+                forward_seconds=model_seconds - prefill_seconds[index],
+                prefill_seconds=prefill_seconds[index],
                 batch_size=len(rows),
+                num_cached_tokens=num_cached_tokens[index],
             )
-            for finished in rounds
+            for index, finished in enumerate(committed)
         ]
-        self.policy.observe(rounds)
+        if emitting := [index for index, finished in enumerate(rounds) if len(finished.tokens)]:
+            self.policy.observe([rounds[index] for index in emitting], [terms[index].key for index in emitting])
         return rounds
 
     def generate(self, sequence: Sequence) -> Iterator[Round]:
@@ -69,9 +78,17 @@ class Engine:
         finally:
             self.target.close(sequence.key)
 
-    def _draft_limit(self, sequence: Sequence) -> int:
-        return min(self.policy.max_draft_tokens, sequence.num_remaining_tokens - 1)
-
     def _within_vocabulary(self, draft: Draft) -> Draft:
+        # As unsigned numbers negative tokens are huge: one look tells that all are valid, as they mostly are.
+        if not len(draft) or draft.tokens.view(np.uint32).max() < self.target.vocab_size:
+            return draft
         invalid = np.flatnonzero((draft.tokens < 0) | (draft.tokens >= self.target.vocab_size))
         return draft.cut(int(invalid[0]), "the draft left the vocabulary") if len(invalid) else draft
+
+
+def _shares(seconds: float, num_read_tokens: SequenceOf[int], num_rows: int) -> list[float]:
+    """Each row's part of the seconds, by the prompt tokens that were read for it; equal parts where nobody says."""
+    num_tokens = sum(num_read_tokens)
+    if not num_tokens:
+        return [seconds / num_rows] * num_rows
+    return [seconds * num_read / num_tokens for num_read in num_read_tokens]

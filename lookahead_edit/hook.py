@@ -1,4 +1,4 @@
-"""The hook for transformers: ``model.generate(**inputs, custom_generate=LookaheadEdit())``.
+"""The hook for transformers: ``model.generate(**inputs, custom_generate=LookaheadEdit(tokenizer))``.
 
 `generate` prepares configuration, logits processors, stopping criteria and the cache as always; this module turns its
 rows into sequences of the one decode loop. What `generate` never hands to a callable (streamer, tokenizer) is bound to
@@ -23,15 +23,17 @@ from transformers.generation import (
     UnbatchedClassifierFreeGuidanceLogitsProcessor,
 )
 
-from lookahead_edit.config import SamplingConfig, SpeculationConfig
+from lookahead_edit.config import SamplingConfig, SpeculationConfig, TargetConfig
 from lookahead_edit.engine import Engine
 from lookahead_edit.metrics import SpeculationMetrics
+from lookahead_edit.prompt_sources import with_file
 from lookahead_edit.sequence import Sequence
 from lookahead_edit.speculation import make_drafter, make_policy
 from lookahead_edit.targets.calibration import stored_curve
 from lookahead_edit.targets.hf import CACHE_KEYWORDS, HfTarget, RowCache, require_decoder, require_rollback
+from lookahead_edit.targets.static import StaticTarget
 from lookahead_edit.tokenizer import HfTokenizer
-from lookahead_edit.types import Draft, IntArray, InvalidInput, Source, SourceKind, UnsupportedModel
+from lookahead_edit.types import Draft, IntArray, InvalidInput, Row, Source, SourceKind, UnsupportedModel
 from lookahead_edit.verify import GreedySampler, OrderedSampler, Sampler
 
 # The output's field is `cache` from transformers 5.24, `past_key_values` before.
@@ -60,12 +62,15 @@ class LookaheadEdit:
     drafts; the seed comes from torch's generator unless given.
 
     Args:
-        tokenizer: needed only for a `prediction` or `context` given as text.
+        tokenizer: needed for a `prediction` or `context` given as text. With it, drafts know words and lines, and the
+            prompt's last long code block is taken for the file that is edited.
         streamer: gets the prompt, each round's tokens and `end()`, as from `generate`; one row only.
         prediction: text or 1-D token ids likely to be in the answer; more is drafted from it.
         context: other texts that may be copied from, without entering the prompt.
         speculation: what drafts and how far.
         seed: for `do_sample`.
+        target: how the model is run; with `TargetConfig(kind="deterministic")` the drafts don't change a bit. A target
+            that is not dynamic keeps buffers, and on a GPU recorded passes, for the next call with the same model.
 
     Attributes:
         metrics: counters of the latest call, summed over rows; seconds are those of the call.
@@ -77,7 +82,7 @@ class LookaheadEdit:
 
     Example::
 
-        decoder = LookaheadEdit(streamer=TextStreamer(tokenizer))
+        decoder = LookaheadEdit(tokenizer, streamer=TextStreamer(tokenizer))
         model.generate(**inputs, max_new_tokens=512, custom_generate=decoder)
         print(decoder.metrics.tokens_per_round)
     """
@@ -91,6 +96,7 @@ class LookaheadEdit:
         context: SequenceOf[str] = (),
         speculation: SpeculationConfig | None = None,
         seed: int | None = None,
+        target: TargetConfig | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.streamer = streamer
@@ -99,6 +105,9 @@ class LookaheadEdit:
         make_drafter(self.speculation, self._tokens)  # compiles its kernels
         make_policy(self.speculation)  # refuses what it doesn't know, and may have kernels of its own
         self.seed = None if seed is None else operator.index(seed)
+        self.target = target or TargetConfig()
+        self._static_target: StaticTarget | None = None
+        self._rows: dict[int, _HookRow] = {}  # of the call in hand, by the key of their sequence
         self.metrics = SpeculationMetrics()
         self.row_metrics: list[SpeculationMetrics] = []
         if isinstance(context, str):
@@ -127,38 +136,54 @@ class LookaheadEdit:
         rows = []
         for index, (ids, num_padding_tokens) in enumerate(zip(input_ids, padding, strict=True)):
             started = time.perf_counter()
+            prompt = ids[num_padding_tokens:].cpu().numpy().astype(np.int32)
             sequence = Sequence(
-                ids[num_padding_tokens:].cpu().numpy().astype(np.int32),
+                prompt,
                 drafter=make_drafter(self.speculation, self._tokens),
                 sampling=SamplingConfig(temperature=1.0 if is_sampled else 0.0, seed=(seed + index) % 2**64),
                 max_tokens=max_tokens,
                 max_context_tokens=2**31 - 1,  # as far as plain decoding would go
-                sources=self._sources,
+                sources=with_file(prompt, self._tokens, self._sources),
             )
             row = _HookRow(ids, num_padding_tokens, logits_processor, stopping_criteria, generation_config, sequence)
-            row.metrics.num_cached_tokens = caches[index].num_cached_tokens
             row.metrics.count_index_build(time.perf_counter() - started)
             rows.append(row)
-        by_key = {row.sequence.key: index for index, row in enumerate(rows)}
-        target = HfTarget(
-            model,
-            open_cache=lambda opened: caches[by_key[opened.key]],
-            open_sampler=lambda opened: rows[by_key[opened.key]].sampler(),
-            cost_curve=stored_curve(model) if self.speculation.policy == "cost" else None,
-        )
+        self._rows = {row.sequence.key: row for row in rows}
+        target = self._make_target(model, dict(zip(self._rows, caches, strict=True)))
         engine = Engine(target, make_policy(self.speculation, target.cost_curve))
         try:
             self._decode(engine, rows, input_ids)
             return self._answer(target, rows, caches, generation_config, input_ids)
         finally:
+            self._rows = {}
             for row in rows:  # a cycle of references would keep scores and logits alive
                 row.sequence.stop_rules = ()
+                target.close(row.sequence.key)
+
+    def _make_target(self, model: Any, caches: dict[int, RowCache]) -> HfTarget:
+        if self.target.kind == "dynamic":
+            return HfTarget(
+                model,
+                self.target,
+                open_cache=lambda opened: caches[opened.key],
+                open_sampler=self._open_sampler,
+                cost_curve=stored_curve(model) if self.speculation.policy == "cost" else None,
+            )
+        if any(cache.num_cached_tokens or cache.num_hidden_tokens for cache in caches.values()):
+            raise InvalidInput(f"expected an empty cache with a {self.target.kind} target", param="past_key_values")
+        if self._static_target is None or self._static_target.model is not model:
+            self._static_target = StaticTarget(
+                model, self.target, open_sampler=self._open_sampler, cost_curve=stored_curve(model, self.target)
+            )
+        return self._static_target
+
+    def _open_sampler(self, opened: Row) -> Sampler:
+        return self._rows[opened.key].sampler()
 
     def _decode(self, engine: Engine, rows: list[_HookRow], input_ids: Tensor) -> None:
         self.row_metrics = [row.metrics for row in rows]
         self.metrics = SpeculationMetrics(
-            num_prompt_tokens=sum(metrics.num_prompt_tokens for metrics in self.row_metrics),
-            num_cached_tokens=sum(metrics.num_cached_tokens for metrics in self.row_metrics),
+            num_prompt_tokens=sum(metrics.num_prompt_tokens for metrics in self.row_metrics)
         )
         self.metrics.count_index_build(sum(metrics.draft_seconds for metrics in self.row_metrics))
         for metrics in (self.metrics, *self.row_metrics):
@@ -171,7 +196,7 @@ class LookaheadEdit:
             for row, finished in zip(live, rounds, strict=True):
                 row.metrics.add(finished)
                 row.metrics.max_index_bytes = row.sequence.drafter.num_index_bytes
-                if self.streamer is not None:
+                if self.streamer is not None and len(finished.tokens):
                     self.streamer.put(torch.from_numpy(finished.tokens.astype(np.int64)))
         self.metrics.max_index_bytes = sum(metrics.max_index_bytes for metrics in self.row_metrics)
         if self.streamer is not None:
@@ -181,7 +206,9 @@ class LookaheadEdit:
         self, target: HfTarget, rows: list[_HookRow], caches: list[RowCache], config: Any, input_ids: Tensor
     ) -> Any:
         if len(rows) == 1:
-            target.settle(rows[0].sequence.row(Draft()))
+            num_tokens = target.settle(rows[0].sequence.row(Draft()))
+            if isinstance(target, StaticTarget):
+                target.copy_to(caches[0].cache, rows[0].sequence.key, num_tokens)
         for row in rows:
             target.close(row.sequence.key)
         length = max(len(row.sequence.output) for row in rows)

@@ -1,6 +1,7 @@
 """Counters of one request or of many: pure, no clock, no output.
 
-Every round counts, also those without a draft; only tokens that were really guessed count as drafted (never padding).
+Every round that emits counts, also those without a draft; steps in which a prompt was only read on count as reading it.
+Only tokens that were really guessed count as drafted.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class SpeculationMetrics:
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0  # whole verification, forward pass and prefill included
     forward_seconds: float = 0.0  # the model's forward passes, prefill excluded
-    prefill_seconds: float = 0.0
+    prefill_seconds: float = 0.0  # reading the prompt; also whole steps until it was read
     first_token_seconds: float | None = None  # from the start of the first round
     total_seconds: float = 0.0
     max_index_bytes: int = 0
@@ -53,15 +54,27 @@ class SpeculationMetrics:
         self.add_step([finished])
 
     def add_step(self, rounds: Sequence[Round]) -> None:
-        """Counts the rounds that several rows did in one step, and the step's seconds once."""
+        """Counts the rounds that several rows did in one step, and the step's seconds once.
+
+        Where none of them emitted anything, the whole step was spent on reading prompts, also what it did for other
+        rows meanwhile.
+        """
         step = rounds[0]
+        step_seconds = step.draft_seconds + step.verify_seconds
         self.draft_seconds += step.draft_seconds
         self.verify_seconds += step.verify_seconds
-        self.forward_seconds += step.forward_seconds
-        self.prefill_seconds += step.prefill_seconds
-        self.total_seconds += step.draft_seconds + step.verify_seconds
+        self.total_seconds += step_seconds
+        if any(len(finished.tokens) for finished in rounds):
+            model_seconds = step.forward_seconds + step.prefill_seconds
+            prefill_seconds = min(model_seconds, sum(finished.prefill_seconds for finished in rounds))
+            self.prefill_seconds += prefill_seconds
+            self.forward_seconds += model_seconds - prefill_seconds
+        else:
+            self.prefill_seconds += step_seconds
         for finished in rounds:
-            self._count_tokens(finished)
+            self.num_cached_tokens += finished.num_cached_tokens
+            if len(finished.tokens):
+                self._count_tokens(finished)
         if self.first_token_seconds is None and self.num_emitted_tokens:
             self.first_token_seconds = self.total_seconds
 

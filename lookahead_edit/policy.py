@@ -8,7 +8,7 @@ from typing import Protocol
 from lookahead_edit.config import SpeculationConfig
 from lookahead_edit.cost import CostCurve
 from lookahead_edit.policy_cost import CostPolicy
-from lookahead_edit.types import Draft, Policy, Round
+from lookahead_edit.types import Draft, DraftTerms, Policy, Round
 
 
 class FixedPolicy:
@@ -21,10 +21,10 @@ class FixedPolicy:
     def max_draft_tokens(self) -> int:
         return self._max_draft_tokens
 
-    def cut(self, drafts: Sequence[Draft]) -> list[Draft]:
+    def cut(self, drafts: Sequence[Draft], terms: Sequence[DraftTerms] | None = None) -> list[Draft]:
         return [draft.cut(self._max_draft_tokens, "no draft tokens are allowed") for draft in drafts]
 
-    def observe(self, rounds: Sequence[Round]) -> None:
+    def observe(self, rounds: Sequence[Round], keys: Sequence[int] | None = None) -> None:
         pass
 
 
@@ -42,10 +42,10 @@ class MatchLengthPolicy:
     def max_draft_tokens(self) -> int:
         return self._max_draft_tokens
 
-    def cut(self, drafts: Sequence[Draft]) -> list[Draft]:
+    def cut(self, drafts: Sequence[Draft], terms: Sequence[DraftTerms] | None = None) -> list[Draft]:
         return [draft.cut(self._length(draft), "the match is too short to pay") for draft in drafts]
 
-    def observe(self, rounds: Sequence[Round]) -> None:
+    def observe(self, rounds: Sequence[Round], keys: Sequence[int] | None = None) -> None:
         pass
 
     def _length(self, draft: Draft) -> int:

@@ -14,6 +14,7 @@ from lookahead_edit.types import (
     ContextLengthExceeded,
     Draft,
     Drafter,
+    DraftTerms,
     IntArray,
     InvalidInput,
     Round,
@@ -24,6 +25,7 @@ from lookahead_edit.types import (
 )
 
 FinishReason = Literal["stop", "length", "cancelled"]
+READING = "the prompt is still being read"
 _next_key = itertools.count(1)
 
 
@@ -69,7 +71,10 @@ class Sequence:
         max_context_tokens: the target's limit for prompt and output together.
         stop_rules: asked in order for every committed token.
         sources: texts the drafter may copy from, besides the prompt.
-        is_cancelled: asked between rounds and prefill chunks.
+        is_cancelled: asked once a round; once it said so, it must keep saying so.
+        cache_group: sequences of one group may reuse what the target keeps of each other; None: of nobody.
+        max_draft_tokens: the most that is asked of the drafter; None: what the policy says.
+        is_draft_forced: whether drafts go in whole, also where the policy finds that they don't pay.
 
     Raises:
         InvalidInput: empty prompt or max_tokens below one.
@@ -87,6 +92,9 @@ class Sequence:
         stop_rules: SequenceOf[StopRule] = (),
         sources: SequenceOf[Source] = (),
         is_cancelled: Callable[[], bool] = _never,
+        cache_group: str | None = None,
+        max_draft_tokens: int | None = None,
+        is_draft_forced: bool = False,
     ) -> None:
         if prompt.dtype != np.int32 or prompt.ndim != 1 or len(prompt) == 0:
             raise InvalidInput(
@@ -103,6 +111,9 @@ class Sequence:
         self.sampling = sampling
         self.stop_rules = tuple(stop_rules)
         self.is_cancelled = is_cancelled
+        self.cache_group = cache_group
+        self.max_draft_tokens = max_draft_tokens
+        self.is_draft_forced = is_draft_forced
         self.finish_reason: FinishReason | None = None
         self._max_length = self.num_prompt_tokens + min(max_tokens, max_context_tokens - len(prompt))
         self._buffer = np.zeros(self._max_length, dtype=np.int32)
@@ -110,6 +121,7 @@ class Sequence:
         self._length = len(prompt)
         self._num_checked = len(prompt)
         self._is_stopped_at_checked = False
+        self._guess: Draft | None = None  # made after the latest commit
         drafter.start(prompt, sources)
 
     @property
@@ -130,6 +142,20 @@ class Sequence:
     def is_finished(self) -> bool:
         return self.finish_reason is not None
 
+    def guess(self, max_draft_tokens: int) -> Draft:
+        """The drafter's guess of what follows; asked once, however many rounds go by until something is committed."""
+        if self._guess is None:
+            limit = self.draft_terms(max_draft_tokens).max_draft_tokens
+            self._guess = self.drafter.draft(max(0, min(limit, self.num_remaining_tokens - 1)))
+        return self._guess
+
+    def draft_terms(self, max_draft_tokens: int) -> DraftTerms:
+        """What the policy gets to know."""
+        own = self.max_draft_tokens
+        return DraftTerms(
+            self.key, max_draft_tokens if own is None else min(own, max_draft_tokens), self.is_draft_forced
+        )
+
     def row(self, draft: Draft) -> Row:
         """What the target gets to see."""
         return Row(
@@ -140,6 +166,7 @@ class Sequence:
             sampling=self.sampling,
             should_stop=self.should_stop,
             is_cancelled=self.is_cancelled,
+            cache_group=self.cache_group,
         )
 
     def should_stop(self, tokens: IntArray) -> bool:
@@ -156,11 +183,19 @@ class Sequence:
         return self._is_stopped_at_checked
 
     def commit(self, emitted: IntArray, draft: Draft) -> Round:
-        """Takes over emitted tokens up to the first stop or the limit, and tells the drafter."""
+        """Takes over emitted tokens up to the first stop or the limit, and tells the drafter.
+
+        Without any, the sequence was cancelled, or the target is still reading its prompt.
+        """
         assert not self.is_finished
         if len(emitted) == 0:
-            self.finish_reason = "cancelled"
-            return Round(tokens=emitted, draft=draft.cut(0, "cancelled"), num_accepted_tokens=0)
+            is_cancelled = self.is_cancelled()
+            if is_cancelled:
+                self.finish_reason = "cancelled"
+            return Round(
+                tokens=emitted, draft=Draft(reason="cancelled" if is_cancelled else READING), num_accepted_tokens=0
+            )
+        self._guess = None
         start = self._length
         for token in emitted[: self.num_remaining_tokens]:
             self._buffer[self._length] = token

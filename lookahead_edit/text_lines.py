@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Literal, TypedDict, cast, get_args
 
 from lookahead_edit.types import InvalidInput
@@ -72,6 +73,19 @@ def splits_unit(text: str, offset: int) -> bool:
         return False
     before, after = text[offset - 1], text[offset]
     return (before == "\r" and after == "\n") or ("\ud800" <= before <= "\udbff" and "\udc00" <= after <= "\udfff")
+
+
+def unit_offsets(text: str, encoding: PositionEncoding) -> Sequence[int]:
+    """How many units of the encoding stand before each character, and in the whole text at the end.
+
+    >>> list(unit_offsets("a\U0001f600b", "utf-16")), list(unit_offsets("aé", "utf-8"))
+    ([0, 1, 3, 4], [0, 1, 3])
+    """
+    if encoding == "utf-32" or text.isascii():
+        return range(len(text) + 1)
+    if encoding == "utf-16":
+        return [0, *accumulate(1 + (character > "\uffff") for character in text)]
+    return [0, *accumulate(len(character.encode("utf-8", "surrogatepass")) for character in text)]
 
 
 class LinePositions:

@@ -35,6 +35,11 @@ class HfTokenizer:
         own = () if tokenizer.eos_token_id is None else (int(tokenizer.eos_token_id),)
         self._end_token_ids = frozenset(own) if end_token_ids is None else end_token_ids
 
+    @property
+    def wrapped(self) -> Any:
+        """The tokenizer of transformers."""
+        return self._tokenizer
+
     def encode(self, text: str, *, parse_special: bool = True) -> IntArray:
         if not text:
             return np.zeros(0, dtype=np.int32)

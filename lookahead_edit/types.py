@@ -10,7 +10,8 @@ Errors, all under one root::
     │   └── ContextLengthExceeded        prompt (and output) don't fit the model's context
     ├── UnsupportedModel                 the model can't be verified exactly here, and why
     ├── ModelUnavailable                 no such model, no network, a broken file
-    ├── RequestRefused                   the server takes no work now: `QueueFull`, `ShuttingDown`, `ModelLoading`
+    ├── RequestRefused                   no work is taken now: `QueueFull`, `ShuttingDown`, `ModelLoading`,
+    │                                    `EngineUnavailable`
     └── RequestStopped                   a request ended early: `RequestCancelled`, `RequestSuperseded`,
                                          `DeadlineExceeded`
 """
@@ -60,9 +61,10 @@ class ContextLengthExceeded(InvalidInput):
 
     def __init__(self, num_prompt_tokens: int, max_context_tokens: int, num_output_tokens: int = 0) -> None:
         output = f" and room for {num_output_tokens} output tokens" if num_output_tokens else ""
+        # The second half, word for word, is how clients (litellm, and aider with it) tell this error from others.
         super().__init__(
-            f"expected a prompt that fits the model's context of {max_context_tokens} tokens, "
-            f"got {num_prompt_tokens} prompt tokens{output}",
+            f"expected a prompt that fits, got {num_prompt_tokens} prompt tokens{output}: "
+            f"this model's maximum context length is {max_context_tokens} tokens",
             param="input",
             code="context_length_exceeded",
         )
@@ -93,6 +95,10 @@ class ShuttingDown(RequestRefused):
 
 class ModelLoading(RequestRefused):
     """The model isn't ready yet."""
+
+
+class EngineUnavailable(RequestRefused):
+    """The engine that runs the model can't be reached, or has died."""
 
 
 class RequestStopped(LookaheadEditError):
@@ -202,8 +208,11 @@ class Round:
     """What one forward pass of the target did for one sequence.
 
     `tokens` are the committed ones: up to `num_accepted_tokens` of the draft, then one of the target's own unless a
-    stop rule or the limit ended the sequence inside the accepted prefix. Seconds are those of the whole step, shared
-    by the `batch_size` rows of the round; `prefill_seconds` is the part of the forward that read the prompt.
+    stop rule or the limit ended the sequence inside the accepted prefix. There are none, and no draft, where the step
+    only read more of the sequence's prompt, or the sequence was cancelled.
+
+    Draft and verify seconds are those of the whole step, shared by its `batch_size` rows. So is the sum of forward and
+    prefill seconds, the time in the model; the prefill is the share of it that read this sequence's own prompt.
     """
 
     tokens: IntArray  # int32[num_emitted_tokens]
@@ -214,6 +223,7 @@ class Round:
     forward_seconds: float = 0.0
     prefill_seconds: float = 0.0
     batch_size: int = 1
+    num_cached_tokens: int = 0  # prompt tokens found in a cache: in the first round of a sequence, 0 in the others
 
     @property
     def num_draft_tokens(self) -> int:
@@ -230,16 +240,25 @@ class Row:
     draft: Draft
     sampling: SamplingConfig
     should_stop: Callable[[IntArray], bool]  # int32[num_tokens] ending in a candidate token -> does it end there?
-    is_cancelled: Callable[[], bool]  # asked between prefill chunks
+    is_cancelled: Callable[[], bool]  # asked once a round, before anything is read
+    cache_group: str | None = None  # rows of one group may reuse each other's caches; None: nobody's, and nobody its
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a target answers: emitted tokens a row (accepted prefix + one), empty for a row cancelled in prefill."""
+    """What a target answers: emitted tokens a row (accepted prefix + one).
+
+    They are empty for a row whose prompt is still being read, and for one that was cancelled. The lists are as long as
+    there are rows; an empty one stands for zeros.
+    """
 
     tokens: list[IntArray]
-    forward_seconds: float = 0.0
-    prefill_seconds: float = 0.0
+    forward_seconds: float = 0.0  # in the model, without the part that read prompts
+    prefill_seconds: float = 0.0  # the part that read prompts
+    num_read_tokens: list[int] = field(default_factory=list)  # of each row's prompt, in this round
+    num_cached_tokens: list[int] = field(default_factory=list)  # of a new row's prompt, found in a cache
+    # Of a target that drafts by itself, as an engine of its own does: what it verified, in place of what it was given.
+    drafts: list[Draft] = field(default_factory=list)
 
 
 class Drafter(Protocol):
@@ -259,6 +278,15 @@ class Drafter(Protocol):
         """Memory held by the drafter's index, in bytes."""
 
 
+@dataclass(frozen=True, slots=True)
+class DraftTerms:
+    """What a policy must know of the row that a draft is for."""
+
+    key: int  # the live sequence: accounts are kept under it
+    max_draft_tokens: int  # a draft of so many was cut there, and would go on
+    is_forced: bool = False  # the whole draft is verified, whether it pays or not
+
+
 class Policy(Protocol):
     """Decides how many of the guessed tokens are worth verifying."""
 
@@ -266,11 +294,14 @@ class Policy(Protocol):
     def max_draft_tokens(self) -> int:
         """The most it will ever keep; drafters are asked for no more."""
 
-    def cut(self, drafts: Sequence[Draft]) -> list[Draft]:
-        """Cuts each row's draft, knowing that all rows share one forward pass."""
+    def cut(self, drafts: Sequence[Draft], terms: Sequence[DraftTerms] | None = None) -> list[Draft]:
+        """Cuts each row's draft, knowing that all rows share one forward pass.
 
-    def observe(self, rounds: Sequence[Round]) -> None:
-        """Hears the outcome."""
+        Without `terms` the rows are known by their places.
+        """
+
+    def observe(self, rounds: Sequence[Round], keys: Sequence[int] | None = None) -> None:
+        """Hears the outcome for the rows that emitted something; `keys` are those of their terms."""
 
 
 class Target(Protocol):
@@ -285,7 +316,10 @@ class Target(Protocol):
         """Drafted tokens are below this; a draft is cut before the first that isn't."""
 
     def verify(self, rows: Sequence[Row]) -> Verified:
-        """One round for all rows; a row with an unknown key is new and is prefilled first."""
+        """One round for all rows; a row with an unknown key is new, and its prompt is read first.
+
+        A long prompt may take several calls, in which the other rows go on; its row emits nothing until then.
+        """
 
     def close(self, key: int) -> None:
         """Frees what is kept for the row; an unknown key is no error."""
@@ -313,8 +347,20 @@ class Tokenizer(Protocol):
     def token_bytes(self, token: int) -> bytes | None:
         """What the token stands for inside a text, in UTF-8; None for special tokens and where it can't be told."""
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]], prefill: str) -> str:
-        """The chat template with the assistant's turn opened by `prefill`."""
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], prefill: str, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> str:
+        """The chat template with the assistant's turn opened by `prefill`; a template may know no tools.
+
+        Raises InvalidInput where the template refuses the messages.
+        """
+
+    def prepare_for_threads(self) -> None:
+        """From now on, calls from several threads don't wait for each other; may take a second, and memory."""
+
+    @property
+    def start_token_ids(self) -> tuple[int, ...]:
+        """What the model expects before a text that begins its context; chat templates write it themselves."""
 
     @property
     def special_texts(self) -> tuple[str, ...]:

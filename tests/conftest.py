@@ -32,6 +32,8 @@ def make_tiny_model(name: str) -> Any:
     configs: dict[str, Any] = {
         "llama": lambda: hf.LlamaConfig(**SHAPE),
         "mistral": lambda: hf.MistralConfig(**SHAPE, sliding_window=16),
+        "mistral without window": lambda: hf.MistralConfig(**SHAPE, sliding_window=None),
+        "qwen2": lambda: hf.Qwen2Config(**SHAPE),
         "gpt2": lambda: hf.GPT2Config(
             vocab_size=VOCAB_SIZE,
             n_embd=32,

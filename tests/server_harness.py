@@ -26,7 +26,7 @@ def in_process(editor: Editor, **options: Any) -> Iterator[TestClient]:
     """A client of the application, with the editor loaded."""
     app = create_app(lambda: editor, ServerConfig(**options))
     with TestClient(app, base_url=BASE_URL, raise_server_exceptions=False) as client:
-        wait_until(lambda: client.get("/health").status_code == 200)
+        wait_until(lambda: client.get("/health").status_code == 200, seconds=60.0)
         yield client
 
 
@@ -41,7 +41,7 @@ def on_socket(editor: Editor, **options: Any) -> Iterator[httpx.Client]:
     thread.start()
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10.0, trust_env=False) as client:
-            wait_until(lambda: client.get("/health").status_code == 200)
+            wait_until(lambda: client.get("/health").status_code == 200, seconds=60.0)
             yield client
     finally:
         server.should_exit = True
@@ -77,17 +77,17 @@ def counter(client: Any, name: str, **labels: str) -> float:
     return 0.0
 
 
-def raw_post(client: httpx.Client, body: dict[str, Any], **headers: str) -> socket.socket:
-    """Sends a POST /v1/edits and leaves the connection to the test."""
+def raw_post(client: httpx.Client, body: dict[str, Any], path: str = "/v1/edits", **headers: str) -> socket.socket:
+    """Sends a POST and leaves the connection to the test."""
     payload = json.dumps(body).encode()
-    return raw_send(client, payload, **{"Content-Length": str(len(payload)), **headers})
+    return raw_send(client, payload, path, **{"Content-Length": str(len(payload)), **headers})
 
 
-def raw_send(client: httpx.Client, payload: bytes, **headers: str) -> socket.socket:
+def raw_send(client: httpx.Client, payload: bytes, path: str = "/v1/edits", **headers: str) -> socket.socket:
     """The same with a body, whole or not, and headers of one's own; ``_`` in their names stands for ``-``."""
     host, port = client.base_url.host, client.base_url.port
     headers = {"Host": f"{host}:{port}", "Content-Type": "application/json", **headers}
     lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     connection = socket.create_connection((host, port), timeout=5.0)
-    connection.sendall("\r\n".join(["POST /v1/edits HTTP/1.1", *lines, "", ""]).encode() + payload)
+    connection.sendall("\r\n".join([f"POST {path} HTTP/1.1", *lines, "", ""]).encode() + payload)
     return connection

@@ -19,11 +19,11 @@ ROOT = Path(lookahead_edit.__file__).parent
 # Lowest first. A module may import from its own layer and from lower ones, and nothing in a circle.
 LAYERS = (
     r"types",
-    r"config|kernels.*",
-    r"suffix_index|workspace_index|verify|metrics|tokenizer|text_\w+|edit_text|traces",
-    r"cost|drafters.*|payoff|acceptance|policy\w*|sequence|speculation",
+    r"config\w*|failures|kernels.*",
+    r"suffix_index|workspace_index|verify|metrics\w*|tokenizer|chat_tokens|text_\w+|edit_text|tasks|prompts|traces",
+    r"cost|drafters.*|payoff|acceptance|policy\w*|sequence|speculation|prompt_sources",
     r"engine",
-    r"targets.*|hook|editor|replay\w*|corpus\w*|audit\w*|vllm_plugin",
+    r"targets.*|hook|live|editor|scheduler|replay\w*|corpus\w*|audit\w*|vllm_plugin.*",
     r"server.*",
     r"cli\w*",
     r"__init__",
@@ -37,7 +37,7 @@ WHERE = {
     "numba": r"kernels\..*|suffix_index",
     "typer": r"cli\w*",
     "rich": r"cli\w*|targets\..*",
-    "vllm": r"vllm_plugin",
+    "vllm": r"vllm_plugin.*",
     **dict.fromkeys(
         ("fastapi", "starlette", "sse_starlette", "pydantic", "prometheus_client", "uvicorn"), r"server\..*"
     ),

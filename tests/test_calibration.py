@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import platformdirs
 import pytest
 
-from lookahead_edit import cli
+from lookahead_edit import cli, cli_serve
 from lookahead_edit.cli_calibrate import replay_cost
 from lookahead_edit.config import SpeculationConfig
 from lookahead_edit.cost import CPU_CURVE, CostCurve
@@ -32,6 +33,8 @@ from lookahead_edit.targets.loading import editor_of
 from lookahead_edit.targets.recorded import RecordedTarget
 from lookahead_edit.tokenizer import ByteTokenizer
 from lookahead_edit.types import Row, Verified
+
+PACKED_CPU_CURVE = replace(CPU_CURVE, shares_passes=True)  # where a model's rows can be packed into one pass
 
 
 class SlowTarget:
@@ -134,20 +137,29 @@ def test_a_curve_is_measured_once_and_found_again(tiny_model: Any, cache_directo
     model = tiny_model("llama")
     assert stored_curve(model) is None
     target = HfTarget(model)
-    assert target.cost_curve == CPU_CURVE
+    assert target.cost_curve == PACKED_CPU_CURVE
     first = calibrate(target, clock=ticking())
     assert first is not None
     assert first.is_new
     assert first.path == calibration_path(model)
     assert [path.name for path in (cache_directory / "calibration").iterdir()] == [first.path.name]
     assert target.cost_curve == first.curve == stored_curve(model)
-    assert not first.curve.shares_passes
+    assert first.curve.shares_passes
+    assert first.curve.batch_sizes == (1, 2, 4, 8, 16)
     again = calibrate(HfTarget(model), clock=ticking())
     assert again is not None
     assert (again.is_new, again.curve) == (False, first.curve)
     forced = calibrate(HfTarget(model), force=True, clock=ticking())
     assert forced is not None
     assert forced.is_new
+
+
+def test_where_rows_can_not_be_packed_no_batch_is_measured(tiny_model: Any) -> None:
+    target = HfTarget(tiny_model("mistral"))
+    assert target.cost_curve == CPU_CURVE
+    calibration = calibrate(target, clock=ticking())
+    assert calibration is not None
+    assert (calibration.curve.shares_passes, calibration.curve.batch_sizes) == (False, (1,))
 
 
 def test_editor_and_policy_take_the_stored_curve(tiny_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +293,7 @@ def test_a_model_that_can_not_be_measured_is_one_line(
     with pytest.raises(SystemExit, match="2"):
         cli.main(["calibrate"])
     assert capsys.readouterr().err == "error: tiny could not be measured: its passes take too long here\n"
-    assert editor.target.cost_curve == CPU_CURVE
+    assert editor.target.cost_curve == PACKED_CPU_CURVE
 
 
 def test_serve_measures_once_where_drafts_go_by_cost(
@@ -289,13 +301,15 @@ def test_serve_measures_once_where_drafts_go_by_cost(
 ) -> None:
     loaded: list[Editor] = []
     monkeypatch.setattr("lookahead_edit.server.run.serve", lambda load, config: loaded.append(load()))
-    monkeypatch.setattr(cli, "SPECULATION", SpeculationConfig(policy="cost"))
+    monkeypatch.setattr(cli_serve, "SPECULATION", SpeculationConfig(policy="cost"))
     monkeypatch.setattr(
-        cli, "open_editor", lambda *arguments: Editor(HfTarget(tiny_model("llama")), ByteTokenizer(), model_name="tiny")
+        cli_serve,
+        "open_editor",
+        lambda *arguments: Editor(HfTarget(tiny_model("llama")), ByteTokenizer(), model_name="tiny"),
     )
     for expected in ("measured what drafts cost on this machine", ""):
         with pytest.raises(SystemExit) as exited:
             cli.main(["serve"])
         assert not exited.value.code
         assert capsys.readouterr().err.partition(" (")[0] == expected
-        assert cost_curve_of(loaded[-1].target) == stored_curve(tiny_model("llama")) != CPU_CURVE
+        assert cost_curve_of(loaded[-1].target) == stored_curve(tiny_model("llama")) != PACKED_CPU_CURVE

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lookahead_edit import __version__, cli, cli_edit
+from lookahead_edit import __version__, cli, cli_edit, cli_serve
 from lookahead_edit.cli_display import Display
 from lookahead_edit.editor import Editor
 from lookahead_edit.targets.recorded import RecordedTarget
@@ -82,6 +82,7 @@ def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(cli_edit, "open_editor", refuse)
     monkeypatch.setattr(cli, "open_editor", refuse)
+    monkeypatch.setattr(cli_serve, "open_editor", refuse)
 
 
 # What is printed.

@@ -41,6 +41,14 @@ def test_a_batch_costs_what_its_tokens_cost_in_the_largest_measured_one_below() 
     assert CostCurve.linear(0.01).values(8, 2) == pytest.approx([1.08, 1.16])
 
 
+def test_a_packed_pass_costs_by_its_tokens_however_the_rows_share_them() -> None:
+    curve = CostCurve(widths=(1, 3), costs=((1.0, 1.2), (1.5, 2.5)), batch_sizes=(1, 4))
+    assert curve.token_costs(1, 3) == pytest.approx(curve.values(1, 4))
+    assert curve.token_costs(4, 8)[::4] == pytest.approx(curve.values(4, 3))
+    assert curve.token_costs(4, 2) == pytest.approx([1.5, 1.625, 1.75])
+    assert curve.token_costs(2, 0) == pytest.approx([1.1])
+
+
 BAD_CURVES: dict[str, dict[str, Any]] = {
     "expected widths to be whole numbers that rise from 1": {"widths": (2, 3), "costs": ((1.0, 2.0),)},
     r"that rise from 1, got \(1, 1\)": {"widths": (1, 1), "costs": ((1.0, 2.0),)},

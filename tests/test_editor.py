@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -101,7 +100,9 @@ def test_cancelling_between_rounds_frees_the_row() -> None:
     answers = iter([False, False, True])
     editor = logged_editor("x\n" * 50)
     with pytest.raises(RequestCancelled):
-        editor.edit(EditRequest("a\n", "Do it.", speculation=SpeculationConfig(enabled=False)), lambda: next(answers))
+        editor.edit(
+            EditRequest("a\n", "Do it.", speculation=SpeculationConfig(enabled=False)), lambda: next(answers, True)
+        )
     assert not target_of(editor).open_keys
     assert len(target_of(editor).prompts) == 1
 
@@ -256,15 +257,14 @@ def test_the_models_context_limits_prompt_and_file(model: Any, tokenizer: Any) -
 
 def test_a_request_can_be_cancelled_while_its_prompt_is_read(model: Any, tokenizer: Any) -> None:
     target = HfTarget(model, TargetConfig(prefill_chunk_tokens=16))
-    calls = itertools.count()
     lengths: list[int] = []
     handle = model.register_forward_pre_hook(
         lambda module, arguments, keywords: lengths.append(keywords["input_ids"].shape[1]), with_kwargs=True
     )
     try:
         with pytest.raises(RequestCancelled):
-            Editor(target, HfTokenizer(tokenizer)).edit(EditRequest(FILE, "Do it."), lambda: next(calls) >= 3)
+            Editor(target, HfTokenizer(tokenizer)).edit(EditRequest(FILE, "Do it."), lambda: len(lengths) >= 3)
     finally:
         handle.remove()
     assert lengths == [16, 16, 16]
-    assert not target._states
+    assert not target._rows

@@ -32,7 +32,7 @@ def prompt_of(editor: Editor, request: EditRequest) -> str:
 
 
 def sources_of(editor: Editor, request: EditRequest) -> tuple[IntArray, tuple[Source, ...]]:
-    _, prompt = editor._edit_prompt(request)
+    prompt = editor.prompt(request)
     return prompt.tokens, prompt.sources
 
 

@@ -23,20 +23,28 @@ END = 0
 
 
 class NotedTarget(RecordedTarget):
-    """Keeps the rows it was given and the keys that were closed; fails at verification number `fails_at`."""
+    """Keeps the rows it was given and the keys that were closed; fails at verification number `fails_at`.
 
-    def __init__(self, fails_at: int | None = None) -> None:
+    Rows whose keys are in `reading` emit nothing.
+    """
+
+    def __init__(self, fails_at: int | None = None, num_read_tokens: SequenceOf[int] = ()) -> None:
         super().__init__(lambda prompt: OUTPUT + (int(prompt[0]) - 1) * 100, end_token_id=END, vocab_size=1000)
         self.calls: list[list[Row]] = []
         self.closed: list[int] = []
+        self.reading: set[int] = set()
         self._fails_at = fails_at
+        self._num_read_tokens = list(num_read_tokens)
 
     def verify(self, rows: SequenceOf[Row]) -> Verified:
         self.calls.append(list(rows))
         if len(self.calls) == self._fails_at:
             raise RuntimeError("out of memory")
-        verified = super().verify(rows)
-        return Verified(verified.tokens, forward_seconds=0.25, prefill_seconds=0.125)
+        tokens = [
+            OUTPUT[:0] if row.key in self.reading else emitted
+            for row, emitted in zip(rows, super().verify(rows).tokens, strict=True)
+        ]
+        return Verified(tokens, forward_seconds=0.25, prefill_seconds=0.125, num_read_tokens=self._num_read_tokens)
 
     def close(self, key: int) -> None:
         super().close(key)
@@ -50,7 +58,7 @@ class NotedPolicy(FixedPolicy):
         super().__init__(max_draft_tokens)
         self.observed: list[SequenceOf[Round]] = []
 
-    def observe(self, rounds: SequenceOf[Round]) -> None:
+    def observe(self, rounds: SequenceOf[Round], keys: SequenceOf[int] | None = None) -> None:
         self.observed.append(rounds)
 
 
@@ -134,11 +142,19 @@ def test_sequences_share_one_verification_and_each_gets_its_own_tokens() -> None
     assert second.output.tolist() == [110]
 
 
-def test_seconds_of_a_round_are_those_of_the_whole_step() -> None:
-    rounds = Engine(NotedTarget(), FixedPolicy(2), clock=ticking()).step([sequence_of(), sequence_of()])
+@pytest.mark.parametrize(
+    ("num_read_tokens", "prefill_seconds"),
+    [([], [0.0625, 0.0625]), ([0, 9], [0.0, 0.125]), ([3, 1], [0.09375, 0.03125])],
+)
+def test_seconds_are_those_of_the_whole_step_and_only_the_own_prompt_is_prefill(
+    num_read_tokens: list[int], prefill_seconds: list[float]
+) -> None:
+    target = NotedTarget(num_read_tokens=num_read_tokens)
+    rounds = Engine(target, FixedPolicy(2), clock=ticking()).step([sequence_of(), sequence_of()])
     for finished in rounds:
         assert (finished.draft_seconds, finished.verify_seconds) == (1.0, 1.0)
-        assert (finished.forward_seconds, finished.prefill_seconds) == (0.25, 0.125)
+        assert finished.forward_seconds + finished.prefill_seconds == 0.375
+    assert [finished.prefill_seconds for finished in rounds] == prefill_seconds
 
 
 def test_generate_goes_on_until_the_end_and_frees_the_row() -> None:
@@ -177,6 +193,34 @@ def test_a_cancelled_row_ends_alone() -> None:
     rounds = Engine(target, FixedPolicy(2)).step([first, second])
     assert [len(finished.tokens) for finished in rounds] == [3, 0]
     assert (first.finish_reason, second.finish_reason) == (None, "cancelled")
+
+
+def test_a_row_whose_prompt_is_still_read_goes_on_later_with_the_same_guess() -> None:
+    """A drafter that was asked anew in every such round would follow its cursor for nothing."""
+    target, policy = NotedTarget(), NotedPolicy(8)
+    num_guesses = iter(range(100))
+    reading = sequence_of(lambda tokens: OUTPUT[len(tokens) - len(PROMPT) + 0 * next(num_guesses) :])
+    other = sequence_of()
+    target.reading = {reading.key}
+    engine = Engine(target, policy)
+    for _ in range(2):
+        rounds = engine.step([reading, other])
+        assert (reading.finish_reason, len(reading.output)) == (None, 0)
+        assert (len(rounds[0].tokens), rounds[0].draft.reason) == (0, "the prompt is still being read")
+        assert policy.observed[-1] == rounds[1:]
+    assert len(other.output) == 18
+    target.reading = set()
+    engine.step([reading, other])
+    assert reading.output.tolist() == OUTPUT[:9].tolist()
+    assert next(num_guesses) == 1
+
+
+def test_a_step_in_which_all_rows_read_is_no_news_to_the_policy() -> None:
+    target, policy = NotedTarget(), NotedPolicy(8)
+    sequence = sequence_of()
+    target.reading = {sequence.key}
+    Engine(target, policy).step([sequence])
+    assert policy.observed == []
 
 
 def test_the_drafter_hears_what_was_emitted_and_verified() -> None:

@@ -15,6 +15,7 @@ from test_hook import OFF, both, prompt
 from lookahead_edit.config import SpeculationConfig
 from lookahead_edit.hook import LookaheadEdit
 from lookahead_edit.types import InvalidInput
+from tests.tiny_tokenizers import byte_level_tokenizer
 
 
 def two_rows() -> torch.Tensor:
@@ -179,3 +180,16 @@ def test_after_an_interrupt_the_same_hook_starts_afresh_and_keeps_nothing(tiny_m
     plain, ours, _ = both(model, ids, max_new_tokens=10, do_sample=False, hook=hook)
     assert torch.equal(plain, ours)
     assert hook.metrics.num_emitted_tokens == 10
+
+
+def test_with_a_tokenizer_the_file_in_the_prompt_is_found() -> None:
+    tokenizer = byte_level_tokenizer()
+    torch.manual_seed(0)
+    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = hf.LlamaForCausalLM(hf.LlamaConfig(vocab_size=len(tokenizer), **shape)).eval()
+    file = "".join(f"value_{number} = add({number}, {number + 1})\n" for number in range(9))
+    ids = tokenizer(f"Fix it:\n```python\n{file}```\nHere:\n```python\n", return_tensors="pt").input_ids
+    for hook, is_found in ((LookaheadEdit(tokenizer), True), (LookaheadEdit(), False)):
+        plain, ours, _ = both(model, ids, hook=hook, max_new_tokens=12, do_sample=False)
+        assert torch.equal(plain, ours)
+        assert ("file" in hook.metrics.num_drafted_by_source) == is_found

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from lookahead_edit.cost import CPU_CURVE, CostCurve, run_costs
-from lookahead_edit.kernels.length import best_length, best_shared_length, fill_savings
+from lookahead_edit.kernels.length import best_length, fill_savings, share_tokens
 from tests import naive
 
 CURVES = {"CPU": CPU_CURVE, **{f"c={cost:g}": CostCurve.linear(cost) for cost in (0.0, 0.002, 0.05, 1.0)}}
@@ -57,15 +57,43 @@ def test_a_draft_that_is_hopeless_is_not_drafted() -> None:
     assert best_length(np.ones(3, dtype=np.float32), costs, run_costs(costs), savings) == 3
 
 
-def test_the_shared_length_is_that_of_the_twin() -> None:
+def shared(limits: NDArray[np.int64], savings: NDArray[np.float64], costs: NDArray[np.float64]) -> list[int]:
+    lengths = np.full(len(limits), -1, dtype=np.int64)
+    share_tokens(savings, limits, costs, lengths)
+    return lengths.tolist()
+
+
+@pytest.mark.parametrize("is_concave", [True, False])
+def test_shared_tokens_save_as_much_as_the_twin_finds(is_concave: bool) -> None:
+    """Where savings are not concave, a row's tokens go in lumps, so that a little may be missed."""
     generator = np.random.default_rng(2)
-    found = set()
-    for _ in range(100):
-        lengths = generator.integers(0, 9, int(generator.integers(1, 5)))
-        lengths[0] += 1
-        savings = np.cumsum(generator.random((len(lengths), 10)) - 0.2, axis=1)
-        costs = np.cumsum(generator.random(11) * generator.choice([0.1, 1.0, 4.0]))
-        expected = naive.shared_length(lengths.tolist(), savings.tolist(), costs.tolist())
-        assert best_shared_length(lengths, savings, costs) == expected
-        found.add(expected)
-    assert {0, 1, 8} <= found
+    sums = set()
+    for _ in range(150):
+        limits = generator.integers(0, 6, int(generator.integers(1, 5)))
+        limits[0] += 1
+        rates = generator.random((len(limits), 7)) - 0.2
+        savings = np.cumsum(np.sort(rates)[:, ::-1] if is_concave else rates, axis=1)
+        savings = np.concatenate([np.zeros((len(limits), 1)), savings], axis=1)
+        costs = np.cumsum(generator.random(limits.sum() + 1) * generator.choice([0.1, 1.0, 4.0]))
+        lengths = shared(limits, savings, costs)
+        assert all(0 <= length <= limit for length, limit in zip(lengths, limits, strict=True))
+        gain = savings[np.arange(len(limits)), lengths].sum() - (costs[sum(lengths)] - costs[0])
+        most = naive.shared_gain(limits.tolist(), savings.tolist(), costs.tolist())
+        assert gain == pytest.approx(most) if is_concave else most - 1.5 <= gain <= most + 1e-9
+        sums.add(sum(lengths))
+    assert 0 in sums
+    assert max(sums) > 8
+
+
+def test_a_single_row_gets_what_it_gets_alone() -> None:
+    generator = np.random.default_rng(3)
+    costs = CURVES["CPU"].values(1, 60)
+    futures = run_costs(costs)
+    for _ in range(50):
+        probabilities = random_probabilities(generator)
+        savings = np.zeros((1, len(probabilities) + 1))
+        alone = best_length(probabilities, costs, futures, savings[0])
+        limits = np.array([len(probabilities)])
+        (length,) = shared(limits, savings, costs)
+        gains = savings[0] - (costs[: len(probabilities) + 1] - costs[0])
+        assert gains[length] == pytest.approx(gains[alone], abs=1e-3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -97,6 +99,39 @@ def test_the_first_token_comes_with_the_first_round_that_emits() -> None:
     metrics.add(ROUNDS[0])
     metrics.add(ROUNDS[1])
     assert metrics.first_token_seconds == 0.5 + 0.25 + 1.125
+
+
+def test_steps_that_only_read_the_prompt_are_prefill_and_no_rounds() -> None:
+    """Also what such a step did for other rows meanwhile: the request waited for its prompt."""
+    metrics = SpeculationMetrics()
+    reading = round_of(0, [], 0, reason="the prompt is still being read", seconds=(0.125, 2.0, 0.5, 1.25))
+    for finished in (reading, reading, ROUNDS[1]):
+        metrics.add(finished)
+    assert (metrics.num_rounds, metrics.num_draft_rounds, metrics.tokens_per_round) == (1, 1, 4.0)
+    assert metrics.num_rounds_by_reason == {}
+    assert (metrics.prefill_seconds, metrics.forward_seconds) == (4.25, 0.25)
+    assert metrics.decode_seconds == 0.125 + 0.5
+    assert metrics.first_token_seconds == metrics.total_seconds == 4.875
+
+
+def test_a_step_of_several_rows_is_counted_once() -> None:
+    """Each row's forward and prefill seconds sum up to the model's; only the own prompt is a row's prefill."""
+    decoding = round_of(3, [FILE, FILE], 2, seconds=(0.25, 1.0, 0.75, 0.0))
+    beginning = round_of(1, [], 0, seconds=(0.25, 1.0, 0.5, 0.25))
+    reading = round_of(0, [], 0, seconds=(0.25, 1.0, 0.625, 0.125))
+    metrics = SpeculationMetrics()
+    metrics.add_step([decoding, beginning, reading])
+    assert (metrics.num_rounds, metrics.num_emitted_tokens) == (2, 4)
+    assert (metrics.prefill_seconds, metrics.forward_seconds) == (0.375, 0.375)
+    assert metrics.total_seconds == 1.25
+    alone = [counted([finished]) for finished in (decoding, beginning, reading)]
+    assert [row.prefill_seconds for row in alone] == [0.0, 0.25, 1.25]
+    assert [row.forward_seconds for row in alone] == [0.75, 0.5, 0.0]
+
+
+def test_cached_prompt_tokens_are_told_once_and_summed() -> None:
+    first = replace(ROUNDS[0], num_cached_tokens=40)
+    assert counted([first, *ROUNDS[1:]]).num_cached_tokens == 40
 
 
 def test_building_the_index_counts_as_drafting() -> None:

@@ -8,9 +8,9 @@ import pytest
 from lookahead_edit.config import SpeculationConfig
 from lookahead_edit.cost import CPU_CURVE, CostCurve
 from lookahead_edit.payoff import ROUNDS_BETWEEN_TRIES
-from lookahead_edit.policy_cost import REFUSAL, CostPolicy
+from lookahead_edit.policy_cost import REFUSAL, STEADY_ROUNDS, CostPolicy
 from lookahead_edit.speculation import make_policy
-from lookahead_edit.types import Draft, FloatArray, Round, SourceKind
+from lookahead_edit.types import Draft, DraftTerms, FloatArray, Round, SourceKind
 
 CURVES = {"CPU": CPU_CURVE, **{f"c={cost:g}": CostCurve.linear(cost) for cost in (0.002, 0.05, 0.3, 1.0)}}
 RIGHT, WRONG = 7, 8  # every drafted token is RIGHT, and what is emitted tells whether it was
@@ -76,24 +76,49 @@ def test_the_curve_is_the_targets_or_else_that_of_the_configuration() -> None:
 # Batches.
 
 
-def test_rows_that_share_a_pass_share_the_width() -> None:
-    """Where passes are shared, a row may fill what another one's draft has made room for, as far as it is likely."""
+def test_tokens_go_to_the_rows_that_save_most_by_them() -> None:
     curve = CostCurve.linear(0.05)
-    alone = [kept(CostPolicy(curve, 512), draft_of(500, survival))[0] for survival in (0.5, 0.97)]
-    together = kept(CostPolicy(curve, 512), *[draft_of(500, 0.97)] * 3, draft_of(500, 0.5), Draft(reason="none"))
+    sure, doubtful, none = draft_of(500, 0.97), draft_of(500, 0.5), Draft(reason="none")
+    alone = [kept(CostPolicy(curve, 512), draft)[0] for draft in (sure, doubtful)]
+    together = kept(CostPolicy(curve, 512), sure, sure, sure, doubtful, none)
     assert together[4] == 0
-    assert alone[0] < together[3] == 5  # 0.5 ** 6 is less than 0.02
-    assert 5 < together[0] == together[1] == together[2] < alone[1]  # each further token is paid for five times
-    assert kept(CostPolicy(curve, 512), Draft(reason="none"), Draft(reason="none")) == [0, 0]
-    assert kept(CostPolicy(curve, 512), draft_of(500, 0.97), draft_of(2, 0.97))[1] == 2
+    assert 0 < together[3] <= alone[1] < together[0] == together[1] == together[2] < alone[0]
+    # A draft of another row is no reason to draft less where a further token costs always the same.
+    assert kept(CostPolicy(curve, 512), sure, doubtful)[1] == kept(CostPolicy(curve, 512), none, doubtful)[1]
+    assert kept(CostPolicy(curve, 512), none, none) == [0, 0]
+    assert kept(CostPolicy(curve, 512), sure, draft_of(2, 0.97))[1] == 2
 
 
-def test_one_row_is_a_batch_of_one() -> None:
-    unshared = CostCurve(CPU_CURVE.widths, CPU_CURVE.costs, shares_passes=True)
+def test_what_another_row_has_made_cheap_is_drafted() -> None:
+    """On a CPU the second token of a pass is dear, and the third is not: a second row has paid for the second."""
+    shared = CostCurve(CPU_CURVE.widths, CPU_CURVE.costs, shares_passes=True)
+    doubtful = draft_of(64, 0.4)
+    assert kept(CostPolicy(shared, 512), doubtful) == [0]
+    assert kept(CostPolicy(shared, 512), doubtful, Draft(reason="none"))[0] > 0
+
+
+def test_rows_with_passes_of_their_own_are_judged_alone() -> None:
     for survival in (0.2, 0.6, 0.95):
         drafts = [draft_of(300, survival)] * 2
-        (alone,) = kept(CostPolicy(unshared, 512), drafts[0])
+        (alone,) = kept(CostPolicy(CPU_CURVE, 512), drafts[0])
         assert kept(CostPolicy(CPU_CURVE, 512), *drafts) == [alone, alone]
+
+
+def test_a_forced_draft_goes_in_whole_and_the_others_know() -> None:
+    terms = [DraftTerms(1, 512, is_forced=True), DraftTerms(2, 512)]
+    wrong, sure = draft_of(100, 0.01), draft_of(500, 0.97)
+    policy = CostPolicy(CostCurve.linear(0.05), 512)
+    for _ in range(200):
+        verified = policy.cut([wrong, sure], terms)
+        policy.observe([round_of(verified[0], 0), round_of(verified[1], 400)], [1, 2])
+    assert [len(draft) for draft in verified] == [100, kept(CostPolicy(CostCurve.linear(0.05), 512), wrong, sure)[1]]
+
+
+def test_a_draft_cut_at_its_rows_own_limit_would_go_on() -> None:
+    """One that ends before has reached its source's end: nothing is left for a later pass, so all of it goes in now."""
+    policy = CostPolicy(CostCurve.linear(1.0), 512)
+    lengths = [len(policy.cut([draft_of(6, 0.9)], [DraftTerms(1, limit)])[0]) for limit in (6, 16)]
+    assert lengths == [3, 6]
 
 
 def test_a_full_batch_drafts_less() -> None:
@@ -156,15 +181,57 @@ def test_drafts_come_back_once_they_would_have_paid(num_rows: int) -> None:
     assert all(refused[num_waited:])
 
 
-def test_a_row_that_has_left_is_no_evidence() -> None:
+def test_a_row_whose_drafts_do_not_pay_stops_no_other() -> None:
     policy = CostPolicy(CostCurve.linear(0.01), 512)
     draft = draft_of(200, 0.99)
-    while len(verified := policy.cut([draft, draft])[0]):
-        policy.observe([round_of(verified, 0)] * 2)
-    for num_rows in (2, 1, 1, 2, 3):
-        policy.observe([round_of(each, 0) for each in policy.cut([draft] * num_rows)])
-        policy.observe([])
-    assert len(policy.cut([draft])[0]) == 0
+    for number in range(300):
+        # A third row comes and goes, and the rows change places.
+        keys = [[1, 2], [2, 1], [3, 2, 1]][number % 3]
+        verified = policy.cut([draft] * len(keys), [DraftTerms(key, 512) for key in keys])
+        policy.observe([round_of(each, 0 if key == 1 else 100) for key, each in zip(keys, verified, strict=True)], keys)
+    verified = policy.cut([draft] * 2, [DraftTerms(1, 512), DraftTerms(2, 512)])
+    assert (len(verified[0]), verified[0].reason) == (0, REFUSAL)
+    assert len(verified[1]) > 0
+
+
+def test_a_row_that_emits_nothing_yet_is_not_judged() -> None:
+    policy = CostPolicy(CostCurve.linear(0.01), 512)
+    draft = draft_of(200, 0.99)
+    for _ in range(200):
+        verified = policy.cut([draft] * 2, [DraftTerms(1, 512), DraftTerms(2, 512)])
+        policy.observe([round_of(verified[1], 100)], [2])  # the prompt of the first is still being read
+    assert all(len(each) for each in policy.cut([draft] * 2, [DraftTerms(1, 512), DraftTerms(2, 512)]))
+
+
+def test_a_new_row_begins_with_a_clean_account() -> None:
+    policy = CostPolicy(CostCurve.linear(0.01), 512)
+    draft = draft_of(200, 0.99)
+    while len(verified := policy.cut([draft], [DraftTerms(1, 512)])[0]):
+        policy.observe([round_of(verified, 0)], [1])
+    assert len(policy.cut([draft], [DraftTerms(2, 512)])[0]) > 0
+
+
+# A batch that changes.
+
+
+def test_lengths_do_not_jump_where_a_batch_changes_by_one_row_and_back() -> None:
+    """Scripted: in a batch of four a further token is free, in one of five it costs a whole pass."""
+    curve = CostCurve(
+        widths=(1, 2, 64),
+        costs=((1.0, 1.001, 1.002), (4.0, 4.001, 4.002), (5.0, 30.0, 2000.0)),
+        batch_sizes=(1, 4, 5),
+    )
+    policy = CostPolicy(curve, 64)
+    draft = draft_of(64, 0.9)
+
+    def lengths(sizes: list[int]) -> list[int]:
+        return [len(policy.cut([draft] * size)[0]) for size in sizes]
+
+    assert set(lengths([4, 5] * 50)) == {64}
+    settled = lengths([4] + [5] * 20)
+    assert settled == [64] * STEADY_ROUNDS + [0] * (21 - STEADY_ROUNDS)
+    assert set(lengths([4, 5] * 50)) == {0}
+    assert lengths([2])[0] > 0  # a change by more counts at once
 
 
 def test_drafts_that_pay_are_never_refused() -> None:

@@ -11,7 +11,7 @@ from lookahead_edit.config import SamplingConfig, SpeculationConfig
 from lookahead_edit.drafters.scripted import ScriptedDrafter
 from lookahead_edit.engine import Engine
 from lookahead_edit.policy import POLICIES
-from lookahead_edit.sequence import EndTokenRule, Sequence, StopStringRule
+from lookahead_edit.sequence import READING, EndTokenRule, Sequence, StopStringRule
 from lookahead_edit.targets.recorded import RecordedTarget
 from lookahead_edit.tokenizer import ByteTokenizer
 from lookahead_edit.types import ContextLengthExceeded, IntArray, InvalidInput, StopRule
@@ -139,12 +139,32 @@ def test_a_cancelled_sequence_ends_without_tokens() -> None:
         sampling=SamplingConfig(),
         max_tokens=40,
         max_context_tokens=99,
-        is_cancelled=lambda: next(asked),
+        is_cancelled=lambda: next(asked, True),
     )
     rounds = list(Engine(target, POLICIES["fixed"](SpeculationConfig(), None)).generate(sequence))
     assert sequence.finish_reason == "cancelled"
     assert sequence.output.tolist() == [5, 6]
     assert len(rounds) == 3
+
+
+def test_nothing_emitted_changes_nothing_while_nobody_cancelled() -> None:
+    heard = HeardRule()
+    sequence = Sequence(
+        PROMPT,
+        drafter=ScriptedDrafter(lambda tokens: [6, 7]),
+        sampling=SamplingConfig(),
+        max_tokens=9,
+        max_context_tokens=99,
+        stop_rules=[heard],
+    )
+    guess = sequence.guess(8)
+    finished = sequence.commit(PROMPT[:0], guess.cut(1))
+    assert (len(finished.tokens), len(finished.draft), finished.draft.reason) == (0, 0, READING)
+    assert (sequence.finish_reason, len(sequence.output), heard.lengths) == (None, 0, [])
+    assert sequence.guess(8) is guess
+    sequence.commit(np.array([6, 7, 8], np.int32), guess)
+    assert sequence.guess(8) is not guess
+    assert heard.lengths == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

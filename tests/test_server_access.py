@@ -212,13 +212,17 @@ def test_other_origins_get_no_permission(shared):
 def test_description_lists_the_routes_with_their_models(client):
     description = client.get("/openapi.json").json()
     assert set(description["paths"]) == {
+        "/",
         "/health",
         "/version",
         "/metrics",
+        "/v1/chat/completions",
+        "/v1/completions",
         "/v1/edits",
         "/v1/models",
         "/v1/models/{model_id}",
         "/v1/requests/{request_id}/cancel",
+        "/v1/stats",
     }
     edits = description["paths"]["/v1/edits"]["post"]
     assert edits["requestBody"]["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/EditBody"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from server_harness import events, in_process, on_socket, raw_post, wait_until
@@ -143,3 +144,27 @@ def test_default_model_edits_over_a_socket():
         connection.close()
         wait_until(lambda: "num_requests_running 0" in client.get("/metrics").text, seconds=30)
         assert client.post("/v1/edits", json=body).json()["choices"][0]["text"] == choice["text"]
+
+
+@pytest.mark.slow
+def test_default_model_serves_eight_edits_at_once_as_it_does_one_by_one():
+    from lookahead_edit.targets.loading import load_editor
+
+    texts = [f"def add_{name}(first, second):\n    {name} = first + second\n    return {name}\n" for name in "abcd"]
+    bodies = [
+        {"input": text, "instruction": f"Rename first to {word}.", "path": "add.py", "max_tokens": 40, "seed": 1}
+        for text in texts
+        for word in ("left", "number")
+    ]
+    bodies[3]["speculation"] = {"enabled": False}
+    bodies[5]["temperature"] = 0.7
+    bodies[6]["speculation"] = {"max_draft": 3}
+    with on_socket(load_editor(None), max_batch_size=8) as client, ThreadPoolExecutor(8) as pool:
+        client.timeout = 600.0
+
+        def ask(body):
+            answer = client.post("/v1/edits", json=body).json()
+            return answer["choices"][0]["text"], answer["choices"][0]["finish_reason"]
+
+        one_by_one = [ask(body) for body in bodies]
+        assert list(pool.map(ask, bodies)) == one_by_one

@@ -24,7 +24,7 @@ from lookahead_edit.types import InvalidInput
 
 SCRIPT = """
 import signal, sys, time
-from lookahead_edit import cli
+from lookahead_edit import cli, cli_serve
 from lookahead_edit.types import ModelUnavailable
 from scripted_editor import ScriptedEditor
 
@@ -44,19 +44,19 @@ def endless():
     time.sleep(60)
 
 def deaf():
-    editor._wait = lambda is_cancelled: time.sleep(60)
+    editor.holds = lambda script: time.sleep(60)
     return editor
 
 load = globals()[sys.argv[1]]
-cli.open_editor = lambda *_: load()
-cli._calibrate = lambda editor: None  # which imports torch: seconds on a busy machine
-cli.main(["serve", "--port", sys.argv[2], "--grace", sys.argv[3]])
+cli_serve.open_editor = lambda *_: load()
+cli_serve.calibrate_for_serving = lambda editor: None  # which imports torch: seconds on a busy machine
+cli.main(["serve", "--port", sys.argv[2], "--grace", sys.argv[3], *sys.argv[4:]])
 """
 
 
-def start(load="scripted", port=0, grace_seconds=20.0):
+def start(load="scripted", port=0, grace_seconds=20.0, options=()):
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", SCRIPT, load, str(port), str(grace_seconds)],
+        [sys.executable, "-W", "error", "-c", SCRIPT, load, str(port), str(grace_seconds), *options],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
@@ -77,6 +77,14 @@ def running(**options):
     finally:
         process.kill()
         process.communicate()
+
+
+def printed_until_it_ended(process):
+    """Standard error of a process that ends by itself; on a busy machine it takes a minute to begin."""
+    try:
+        return process.communicate(timeout=120)[1]
+    finally:
+        process.kill()
 
 
 def is_ready(client):
@@ -157,7 +165,7 @@ def test_port_in_use_is_one_line_and_exit_code_two():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         process = start(port=port)
-        _, printed = process.communicate(timeout=30)
+        printed = printed_until_it_ended(process)
     assert process.returncode == 2
     assert printed == f"error: can't listen on 127.0.0.1 port {port}: Address already in use\n"
 
@@ -178,13 +186,36 @@ def test_it_says_when_requests_are_taken():
 
 def test_model_that_cannot_be_loaded_is_one_line_more_and_exit_code_two():
     process = start(load="broken")
-    _, printed = process.communicate(timeout=30)
+    printed = printed_until_it_ended(process)
     assert process.returncode == 2
     assert printed.splitlines()[1:] == ["error: can't load here: no usable tokenizer"]
 
 
 def test_unforeseen_failure_to_load_ends_in_one_line_too():
     process = start(load="failing")
-    _, printed = process.communicate(timeout=30)
+    printed = printed_until_it_ended(process)
     assert process.returncode == 2
     assert printed.splitlines()[-1] == "error: can't load the model: ZeroDivisionError"
+
+
+def test_a_bad_configuration_is_one_line_and_exit_code_two(tmp_path):
+    path = tmp_path / "server.toml"
+    path.write_text("[server]\nprot = 1\n")
+    process = start(options=["--config", str(path)])
+    printed = printed_until_it_ended(process)
+    assert process.returncode == 2
+    assert printed.startswith(f"error: {path}: expected [server] to have the keys api_key, ")
+    assert printed.endswith(", got prot\n")
+    assert printed.count("\n") == 1
+
+
+def test_a_configuration_is_served_and_options_go_before_it(tmp_path):
+    path = tmp_path / "server.toml"
+    path.write_text("[server]\nport = 1\nmax_queued_requests = 0\n[routes.fast]\nmodels = ['fast-edit']\n")
+    with running(options=["--config", str(path)]) as (process, client):
+        wait_until(lambda: is_ready(client))
+        assert client.base_url.port != 1  # --port 0
+        body = {"input": "a", "instruction": "go", "model": "fast-edit"}
+        assert client.post("/v1/edits", json=body).status_code == 200
+        assert [card["id"] for card in client.get("/v1/models").json()["data"]] == ["scripted", "fast-edit"]
+        process.send_signal(signal.SIGTERM)

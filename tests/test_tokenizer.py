@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -181,3 +182,43 @@ def test_threads_that_parse_special_text_differently_do_not_disturb_each_other()
         asked = [bool(number % 2) for number in range(200)]
         answers = pool.map(lambda parse: tokenizer.encode(text, parse_special=parse).tolist(), asked)
         assert all(answer == expected[parse] for parse, answer in zip(asked, answers, strict=True))
+
+
+def test_prepared_for_threads_they_do_not_disturb_each_other_either() -> None:
+    tokenizer = HfTokenizer(byte_level_tokenizer())
+    text = "one <|im_end|> two " * 20
+    expected = {parse: tokenizer.encode(text, parse_special=parse).tolist() for parse in (True, False)}
+    tokenizer.prepare_for_threads()
+
+    def ask(number: int) -> bool:
+        tokens = tokenizer.encode(text, parse_special=bool(number % 2))
+        return tokens.tolist() == expected[bool(number % 2)] and "two" in tokenizer.decode(tokens)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(ask, range(200)))
+
+
+def test_prepared_for_threads_decoding_does_not_wait_for_a_long_text_to_be_encoded() -> None:
+    began, may_end = threading.Event(), threading.Event()
+
+    class Slow:
+        is_fast = True
+        eos_token_id = None
+
+        def __call__(self, text: str, **options: Any) -> dict[str, list[int]]:
+            if text == "long":
+                began.set()
+                assert may_end.wait(10)
+            return {"input_ids": [1]}
+
+        def decode(self, tokens: list[int], **options: Any) -> str:
+            return "decoded"
+
+    tokenizer = HfTokenizer(Slow())
+    tokenizer.prepare_for_threads()
+    with ThreadPoolExecutor(1) as pool:
+        encoding = pool.submit(tokenizer.encode, "long")
+        assert began.wait(10)
+        assert tokenizer.decode(encoded := tokenizer.encode("short")) == "decoded"
+        may_end.set()
+        assert encoding.result().tolist() == encoded.tolist()

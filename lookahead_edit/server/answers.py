@@ -162,16 +162,19 @@ def speculative_decoding(metrics: SpeculationMetrics, speculation: SpeculationCo
         num_draft_tokens=metrics.num_draft_tokens,
         num_spec_tokens=speculation.draft_limit if speculation.enabled else 0,
         tokens_per_forward=metrics.tokens_per_round,
-        drafts_by_source={
-            source: SourceDrafts(
-                num_draft_tokens=number, num_accepted_draft_tokens=metrics.num_accepted_by_source[source]
-            )
-            for source, number in sorted(metrics.num_drafted_by_source.items())
-        },
+        drafts_by_source=source_drafts(metrics),
         draft_ms=_milliseconds(metrics.draft_seconds),
         verify_ms=_milliseconds(metrics.verify_seconds),
         disabled_reason=disabled_reason,
     )
+
+
+def source_drafts(metrics: SpeculationMetrics) -> dict[str, SourceDrafts]:
+    """Drafted and accepted tokens of each source that occurred."""
+    return {
+        source: SourceDrafts(num_draft_tokens=number, num_accepted_draft_tokens=metrics.num_accepted_by_source[source])
+        for source, number in sorted(metrics.num_drafted_by_source.items())
+    }
 
 
 def to_json(answer: Mapping[str, object]) -> bytes:

@@ -18,10 +18,15 @@ from lookahead_edit.server.edit_answers import EditCompleted, EditCreated, EditD
 from lookahead_edit.server.edit_routes import edit_router
 from lookahead_edit.server.errors import DESCRIPTION_PATH, from_http_exception
 from lookahead_edit.server.middleware import Cors, Entrance, JsonErrors, ResponseHeaders
+from lookahead_edit.server.openai_routes import OPENAI_MODELS, openai_router
+from lookahead_edit.server.playground_routes import playground_router
+from lookahead_edit.server.routing import Routing
 from lookahead_edit.server.schemas import EditBody
 from lookahead_edit.server.service_routes import service_router
+from lookahead_edit.server.stats_routes import stats_router
 from lookahead_edit.server.telemetry import Telemetry
 from lookahead_edit.server.worker import Worker
+from lookahead_edit.text_quotes import compile_kernels
 from lookahead_edit.types import InvalidInput
 
 EXPOSED_HEADERS = ("x-request-id", "openai-processing-ms", "retry-after", "x-should-retry")
@@ -36,8 +41,14 @@ def create_app(load_editor: Callable[[], Editor], config: ServerConfig) -> FastA
 
     The worker is ``app.state.worker``.
     """
-    telemetry = Telemetry()
-    worker = Worker(load_editor, config, telemetry)
+
+    def load() -> Editor:
+        compile_kernels()  # here, so that no request has to wait for it
+        return load_editor()
+
+    telemetry = Telemetry([route.name for route in config.routes], config.drift)
+    worker = Worker(load, config, telemetry)
+    routing = Routing(config.routes)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -57,8 +68,11 @@ def create_app(load_editor: Callable[[], Editor], config: ServerConfig) -> FastA
         redirect_slashes=False,
     )
     app.state.worker = worker
-    app.include_router(edit_router(worker, telemetry, config))
-    app.include_router(service_router(worker, telemetry))
+    app.include_router(edit_router(worker, telemetry, config, routing))
+    app.include_router(openai_router(worker, telemetry, config, routing))
+    app.include_router(service_router(worker, telemetry, routing))
+    app.include_router(stats_router(worker, telemetry, config.drift))
+    app.include_router(playground_router())
 
     @app.exception_handler(HTTPException)
     async def raise_ours(request: Request, error: HTTPException) -> NoReturn:
@@ -82,7 +96,8 @@ def create_app(load_editor: Callable[[], Editor], config: ServerConfig) -> FastA
     app.add_middleware(ResponseHeaders)
 
     def openapi() -> dict[str, Any]:
-        return describe_app(app, EditBody, EditCreated, EditDelta, EditCompleted)
+        models = (EditBody, EditCreated, EditDelta, EditCompleted, *OPENAI_MODELS)
+        return describe_app(app, *models, requires_key=config.api_key is not None)
 
     app.openapi = openapi  # type: ignore[method-assign]
     return app

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from lookahead_edit.server.errors import KINDS, ErrorAnswer
+from lookahead_edit.server.middleware import KEYLESS_PATHS
 
 _REFERENCE = "#/components/schemas/{model}"
 
@@ -46,12 +47,25 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return described
 
 
-def describe_app(app: FastAPI, *models: type[BaseModel]) -> dict[str, Any]:
-    """The whole description, with `models` that no signature mentions."""
+def describe_app(app: FastAPI, *models: type[BaseModel], requires_key: bool = False) -> dict[str, Any]:
+    """The whole description, with `models` that no signature mentions; `requires_key` says whether keys are checked."""
     if app.openapi_schema is None:
         schema = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         inputs = [(model, "validation") for model in models]
         definitions = models_json_schema(inputs, ref_template=_REFERENCE)[1].get("$defs", {})  # type: ignore[arg-type]
         schema.setdefault("components", {}).setdefault("schemas", {}).update(definitions)
+        if requires_key:
+            _describe_keys(schema)
         app.openapi_schema = schema
     return app.openapi_schema
+
+
+def _describe_keys(schema: dict[str, Any]) -> None:
+    """Any one of three headers lets a request in; a few addresses need none."""
+    schemes = {"bearer": {"type": "http", "scheme": "bearer"}}
+    schemes |= {name: {"type": "apiKey", "in": "header", "name": name} for name in ("x-api-key", "api-key")}
+    schema["components"]["securitySchemes"] = schemes
+    schema["security"] = [{name: []} for name in schemes]
+    for path in KEYLESS_PATHS & schema["paths"].keys():
+        for operation in schema["paths"][path].values():
+            operation["security"] = []

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from lookahead_edit.config import ServerConfig
 from lookahead_edit.editor import Editor, EditResult, Progress
+from lookahead_edit.failures import describe_failure
 from lookahead_edit.server.answers import to_json
 from lookahead_edit.server.connection import (
     DONE,
@@ -24,22 +25,21 @@ from lookahead_edit.server.edit_answers import (
     EditCompleted,
     EditCreated,
     EditDelta,
+    EditDeltas,
     edit_answer,
     edit_created,
-    edit_delta,
 )
 from lookahead_edit.server.errors import error_answer, error_code
 from lookahead_edit.server.jobs import Job
+from lookahead_edit.server.routing import Entry, Routing
 from lookahead_edit.server.schemas import EditBody, EditCall, parse_edit
 from lookahead_edit.server.telemetry import Telemetry
 from lookahead_edit.server.worker import Worker
 
 logger = logging.getLogger(__name__)
 
-ROUTE = "edits"
 
-
-def edit_router(worker: Worker, telemetry: Telemetry, config: ServerConfig) -> APIRouter:
+def edit_router(worker: Worker, telemetry: Telemetry, config: ServerConfig, routing: Routing) -> APIRouter:
     """The routes, bound to one worker."""
     router = APIRouter()
 
@@ -55,20 +55,17 @@ def edit_router(worker: Worker, telemetry: Telemetry, config: ServerConfig) -> A
     )
     async def create_edit(request: Request) -> Response:
         editor = worker.require_editor()  # Before a body is read that can't be used.
-        job = Job("edit", ROUTE, request.state.request_id)
+        job = Job("edit", request.state.request_id, client=request.state.client)
         body = await read_json_body(request, config.max_body_bytes)
         async with stopped_with_connection(request.receive, job):
             worker.open(job)
-            call = await worker.prepare(parse_edit, body, editor)
+            call = await worker.prepare(parse_edit, body, editor, routing, Entry.of(request))
             del body  # Megabytes that a queued request need not keep.
-            worker.submit(
-                job,
-                lambda editor, is_stopped: editor.stream(call.request, is_stopped),
-                session=call.session,
-                timeout_seconds=call.timeout_seconds,
-            )
+            worker.submit(job, call.request, call.route, session=call.session, timeout_seconds=call.timeout_seconds)
             if not call.stream:
-                answer = await worker.conclude(answer_json, job, call, editor, await job.result())
+                result = await job.result()
+                assert isinstance(result, EditResult)
+                answer = await worker.conclude(answer_json, job, call, editor, result)
                 return Response(answer, media_type="application/json")
         return EventStream(frames(job, call, editor), job)
 
@@ -85,17 +82,18 @@ def edit_router(worker: Worker, telemetry: Telemetry, config: ServerConfig) -> A
 
     async def frames(job: Job, call: EditCall, editor: Editor) -> AsyncGenerator[bytes, None]:
         yield event_frame(edit_created(job, call, editor.model_name).model_dump())
+        deltas = EditDeltas(has_sources="sources" in call.include)
         try:
             async for outcome in job.outcomes(config.ping_seconds):
                 if outcome is None:
                     yield PING
-                elif not isinstance(outcome, Progress):
+                elif isinstance(outcome, EditResult):
                     yield await worker.conclude(completed_frame, job, call, editor, outcome)
-                elif outcome.delta:
-                    yield event_frame(edit_delta(outcome).model_dump())
+                elif isinstance(outcome, Progress) and (event := deltas.event(outcome)) is not None:
+                    yield event_frame(event)
         except Exception as error:
             if error_code(error) == "internal_error":
-                logger.exception("request %s failed", job.request_id)
+                logger.error("request %s failed: %s", job.request_id, describe_failure(error))
             telemetry.count_error(error)
             yield event_frame({"type": "error", **error_answer(error, job.request_id)})
         yield DONE

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from lookahead_edit.types import (
     DeadlineExceeded,
+    EngineUnavailable,
     InvalidInput,
     LookaheadEditError,
     ModelLoading,
@@ -82,6 +83,7 @@ _CODES: Mapping[type[Exception], str] = {
     QueueFull: "queue_full",
     ShuttingDown: "shutting_down",
     ModelLoading: "model_loading",
+    EngineUnavailable: "model_loading",
     RequestCancelled: "request_cancelled",
     RequestSuperseded: "request_superseded",
     DeadlineExceeded: "deadline_exceeded",

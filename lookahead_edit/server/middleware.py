@@ -6,8 +6,10 @@ import hmac
 import ipaddress
 import logging
 import re
+import secrets
 import time
 import uuid
+from hashlib import blake2b
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.cors import CORSMiddleware
@@ -15,12 +17,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lookahead_edit.config import ServerConfig
+from lookahead_edit.failures import describe_failure
 from lookahead_edit.server.errors import DESCRIPTION_PATH, HttpError, error_code, error_response
 from lookahead_edit.server.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
 
-KEYLESS_PATHS = frozenset({"/health", "/metrics"})
+KEYLESS_PATHS = frozenset({"/health", "/metrics", "/"})  # the page itself asks for the key
 ROOT_PATHS = frozenset({"/health", "/metrics", "/version", DESCRIPTION_PATH, "/"})
 
 _REQUEST_ID = re.compile(r"[\w.-]{1,128}", re.ASCII)
@@ -72,11 +75,11 @@ class JsonErrors:
         try:
             await self.app(scope, receive, send_and_note)
         except Exception as error:
-            if has_started:
-                raise
             request_id = scope["state"]["request_id"]
             if error_code(error) == "internal_error":
-                logger.exception("request %s failed", request_id)
+                logger.error("request %s failed: %s", request_id, describe_failure(error))
+            if has_started:
+                return  # the connection is closed then, which tells that the answer is not whole
             self.telemetry.count_error(error)
             await error_response(error, request_id)(scope, receive, send)
 
@@ -88,6 +91,7 @@ class Entrance:
         self.app = app
         self.checks_host = is_loopback(config.host)
         self.api_key = config.api_key.encode() if config.api_key else None
+        self._secret = secrets.token_bytes(32)  # so that nothing can be told from a client's name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -98,7 +102,17 @@ class Entrance:
                 self._check_host(headers.get("host"))
             if self.api_key is not None and scope["path"] not in KEYLESS_PATHS:
                 self._check_key(headers)
+            scope["state"]["client"] = self._client(scope, headers)
         await self.app(scope, receive, send)
+
+    def _client(self, scope: Scope, headers: Headers) -> str:
+        """Names whoever asks: by the address and, where the server has no key of its own, by the key that was sent.
+
+        With a key of its own a second header would give a client as many names as it likes.
+        """
+        host = (scope.get("client") or ("",))[0]
+        keys = [] if self.api_key is not None else _offered_keys(headers)
+        return blake2b(repr((host, keys)).encode(), key=self._secret, digest_size=16).hexdigest()
 
     def _check_host(self, host: str | None) -> None:
         # A web page can point its own name at 127.0.0.1 (DNS rebinding), but its requests still carry that name.
@@ -109,12 +123,8 @@ class Entrance:
             )
 
     def _check_key(self, headers: Headers) -> None:
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        offered = [headers.get("x-api-key"), headers.get("api-key")]
-        if scheme.lower() == "bearer":
-            offered.append(token.strip())
         assert self.api_key is not None
-        keys = [key.encode("latin-1") for key in offered if key]  # the bytes that were sent
+        keys = _offered_keys(headers)
         # No short cut: which of the three headers was right must not show in the time taken.
         if sum(hmac.compare_digest(key, self.api_key) for key in keys) == 0:
             got = "a wrong one" if keys else "none"
@@ -138,6 +148,14 @@ class Cors(CORSMiddleware):
         answer = error_response(refusal, "")
         answer.headers["vary"] = "Origin"
         return answer
+
+
+def _offered_keys(headers: Headers) -> list[bytes]:
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    offered = [headers.get("x-api-key"), headers.get("api-key")]
+    if scheme.lower() == "bearer":
+        offered.append(token.strip())
+    return [key.encode("latin-1") for key in offered if key]  # the bytes that were sent
 
 
 def canonical_path(path: str) -> str:

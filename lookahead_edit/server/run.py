@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
+from prometheus_client import disable_created_metrics
 
 from lookahead_edit.config import ServerConfig
 from lookahead_edit.editor import Editor
@@ -33,6 +34,8 @@ def serve(load_editor: Callable[[], Editor], config: ServerConfig) -> None:
         LookaheadEditError: the model can't be loaded; whatever else `load_editor` raises becomes ModelUnavailable.
     """
     listener = _listen(config)
+    # The time at which each series began: as many series again, that nobody asks for.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
 
     def load() -> Editor:
         try:

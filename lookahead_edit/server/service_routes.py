@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from lookahead_edit import __version__
 from lookahead_edit.editor import Editor
 from lookahead_edit.server.documentation import error_responses
-from lookahead_edit.server.schemas import require_model
+from lookahead_edit.server.routing import Routing
 from lookahead_edit.server.telemetry import Telemetry
 from lookahead_edit.server.worker import Worker
 
@@ -28,7 +28,7 @@ class Version(BaseModel):
 
 
 class ModelCard(BaseModel):
-    """The one model that is loaded; `max_model_len` counts prompt and answer together, in tokens."""
+    """The loaded model, by its own name or a route's; `max_model_len` counts prompt and answer together, in tokens."""
 
     id: str
     object: Literal["model"] = "model"
@@ -46,13 +46,18 @@ class Cancelled(BaseModel):
     cancelled: bool
 
 
-def service_router(worker: Worker, telemetry: Telemetry) -> APIRouter:
+def service_router(worker: Worker, telemetry: Telemetry, routing: Routing) -> APIRouter:
     """The routes, bound to one worker."""
     router = APIRouter()
     created = int(time.time())
 
-    def card(editor: Editor) -> ModelCard:
-        return ModelCard(id=editor.model_name, created=created, max_model_len=editor.target.max_context_tokens)
+    def cards(editor: Editor) -> list[ModelCard]:
+        limit = editor.target.max_context_tokens
+        limits = {name: route.max_context_tokens or limit for name, route in routing.models.items()}
+        return [
+            ModelCard(id=name, created=created, max_model_len=min(limit, own))
+            for name, own in {editor.model_name: limit, **limits}.items()
+        ]
 
     @router.get("/health", summary="Whether work is taken", responses=error_responses(503))
     async def health() -> Health:
@@ -73,13 +78,13 @@ def service_router(worker: Worker, telemetry: Telemetry) -> APIRouter:
 
     @router.get("/v1/models", responses=error_responses(503))
     async def list_models() -> ModelList:
-        return ModelList(data=[card(worker.require_editor())])
+        return ModelList(data=cards(worker.require_editor()))
 
     @router.get("/v1/models/{model_id:path}", responses=error_responses(404, 503))
     async def show_model(model_id: str) -> ModelCard:
         editor = worker.require_editor()
-        require_model(model_id, editor)
-        return card(editor)
+        routing.require_model(model_id, editor.model_name)
+        return next(card for card in cards(editor) if card.id == model_id)
 
     @router.post(
         "/v1/requests/{request_id}/cancel",
@@ -87,6 +92,6 @@ def service_router(worker: Worker, telemetry: Telemetry) -> APIRouter:
         responses=error_responses(),
     )
     async def cancel_request(request_id: str, request: Request) -> Cancelled:
-        return Cancelled(cancelled=worker.cancel(request_id))
+        return Cancelled(cancelled=worker.cancel(request_id, request.state.client))
 
     return router

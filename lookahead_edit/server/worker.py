@@ -1,23 +1,26 @@
-"""The queue before the model: one thread runs one request at a time, the event loop decides which.
+"""The queue before the model, and what happens on the event loop: who gets a place, who has to go.
 
-All state lives on the event loop; the model's thread only reads `Job.is_stopped` and posts what it made.
+All state lives on the event loop; `ModelThread` runs the jobs that have a place and posts what happened to them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from functools import partial
+from hashlib import blake2b
 from time import monotonic
-from typing import ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar
 
-from lookahead_edit.config import ServerConfig
-from lookahead_edit.editor import Editor, EditResult, Progress
-from lookahead_edit.server.jobs import Job, Outcome, Run
+from lookahead_edit.config import RouteConfig, ServerConfig
+from lookahead_edit.editor import Editor, EditRequest, GenerateRequest, Progress
+from lookahead_edit.scheduler import AnyLiveRequest
+from lookahead_edit.server.fair_queue import RESERVED_SHARE, FairQueue, Waiting
+from lookahead_edit.server.jobs import Job
+from lookahead_edit.server.middleware import is_loopback
+from lookahead_edit.server.model_thread import ModelThread, News
 from lookahead_edit.server.telemetry import Telemetry
 from lookahead_edit.types import (
     DeadlineExceeded,
@@ -34,12 +37,14 @@ logger = logging.getLogger(__name__)
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 
-# For prompt checks, and as many for answers: enough that one long text doesn't hold up the rest.
+# For prompt checks, as many for indexing, and as many for answers: enough that one long text doesn't hold up the rest.
 NUM_TEXT_THREADS = 2
+# Jobs are opened before there is a place for them, so that no place waits for an index to be built.
+NUM_OPENED_AHEAD = 1
 
 
 class Worker:
-    """Loads the editor, then runs jobs in the order of their submission.
+    """Loads the editor, then runs jobs: as many at once as the batch has places, the others wait in a `FairQueue`.
 
     Errors: ModelLoading, ShuttingDown, QueueFull where a job isn't taken; a job that was taken ends in a result or
     in the error that `Job.outcomes` raises.
@@ -48,20 +53,21 @@ class Worker:
     def __init__(self, load_editor: Callable[[], Editor], config: ServerConfig, telemetry: Telemetry) -> None:
         self.load_error: Exception | None = None
         self.has_loaded = asyncio.Event()
-        self.is_model_busy = False  # whether the model's thread is in a call; set by that thread
         self._load_editor = load_editor
         self._config = config
         self._telemetry = telemetry
         self._editor: Editor | None = None
         self._is_shutting_down = False
         self._jobs: dict[str, Job] = {}  # those that are not over, by id
-        self._sessions: dict[str, Job] = {}  # the newest of each session, while it is not over
-        self._waiting: deque[tuple[Job, Run]] = deque()
+        self._sessions: dict[tuple[str, str], Job] = {}  # the newest of each client's session, while it is not over
+        self._queue = FairQueue()
         self._num_in_preparation = 0
-        self._running: Job | None = None  # stays set until the thread has let go of it
-        self._has_work = asyncio.Event()
-        self._model_thread = ThreadPoolExecutor(1, thread_name_prefix="model")
+        self._handed_over: dict[Job, asyncio.Task[None]] = {}  # out of the queue, until the model lets go of it
+        self._running: set[Job] = set()  # those of them that have a place in the batch
+        self._conclusions: set[asyncio.Task[None]] = set()
+        self._model = ModelThread(config.max_batch_size, self._hear)
         self._check_threads = ThreadPoolExecutor(NUM_TEXT_THREADS, thread_name_prefix="check")
+        self._open_threads = ThreadPoolExecutor(NUM_TEXT_THREADS, thread_name_prefix="open")
         self._answer_threads = ThreadPoolExecutor(NUM_TEXT_THREADS, thread_name_prefix="answer")
         self._serving: asyncio.Task[None] | None = None
         telemetry.watch_queue(lambda: self.num_running, lambda: self.num_waiting)
@@ -70,16 +76,22 @@ class Worker:
 
     @property
     def num_running(self) -> int:
-        return int(self._running is not None)
+        return len(self._running)
 
     @property
     def num_waiting(self) -> int:
-        return len(self._waiting)
+        opened = sum(not job.is_over and job not in self._running for job in self._handed_over)
+        return len(self._queue) + opened
 
     @property
     def is_idle(self) -> bool:
         """Whether no job is open and the model's thread rests."""
-        return not self._jobs and self._running is None
+        return not self._jobs and not self._handed_over
+
+    @property
+    def is_model_busy(self) -> bool:
+        """Whether the model's thread is in a call."""
+        return self._model.is_busy
 
     def require_editor(self) -> Editor:
         """The editor, if new work is taken now. Raises ModelLoading or ShuttingDown."""
@@ -116,7 +128,15 @@ class Worker:
         """Runs what must not block the event loop after a job has its result."""
         return await _in_thread(self._answer_threads, function, *args, **kwargs)
 
-    def submit(self, job: Job, run: Run, *, session: str | None = None, timeout_seconds: float | None = None) -> None:
+    def submit(
+        self,
+        job: Job,
+        request: EditRequest | GenerateRequest,
+        route: RouteConfig,
+        *,
+        session: str | None = None,
+        timeout_seconds: float | None = None,
+    ) -> None:
         """Queues the job, in place of an older one of its session. The time limit counts from its arrival.
 
         Raises QueueFull, ShuttingDown, RequestSuperseded (a newer one of the session is here already), or what the
@@ -124,107 +144,131 @@ class Worker:
         """
         job.raise_if_stopped()
         self.require_editor()
-        other = self._sessions.get(session) if session is not None else None
+        key = None if session is None else (job.client, session)
+        other = self._sessions.get(key) if key is not None else None
         if other is not None and other.arrival > job.arrival:
             raise _superseded()
-        num_waiting = sum(waiting is not other for waiting, _ in self._waiting)
-        # An idle worker takes one out of the queue at once.
-        if num_waiting >= self._config.max_queued_requests + (1 - self.num_running):
-            raise self._queue_full()
+        self._require_room(job.client, leaving=other)
         if other is not None:
             other.stop(_superseded())
-        if session is not None:
+        job.route, job.priority = route.name, route.priority
+        job.cache_group = self._cache_group(job.client, session)
+        if key is not None:
             job.session = session
-            self._sessions[session] = job
+            self._sessions[key] = job
         if timeout_seconds is not None:
             late = DeadlineExceeded(f"expected an answer within {timeout_seconds * 1000:g} ms, got none")
             seconds_left = job.arrived + timeout_seconds - monotonic()
             job.timer = asyncio.get_running_loop().call_later(max(0.0, seconds_left), job.stop, late)
-        self._waiting.append((job, run))
-        self._has_work.set()
+        self._queue.add(Waiting(job, request))
+        self._hand_over()
 
-    def cancel(self, name: str) -> bool:
-        """Cancels the open job with this id, or else the one with this `x-request-id`.
+    def cancel(self, name: str, client: str) -> bool:
+        """Cancels the open job with this id, or else the client's one with this `x-request-id`.
 
         Clients choose the latter, so two may have chosen the same: then neither is cancelled.
         """
-        named = [job for job in self._jobs.values() if name in (job.id, job.request_id)]
+        named = [
+            job for job in self._jobs.values() if name == job.id or (name == job.request_id and client == job.client)
+        ]
         if len(named) != 1:
             return False
         return named[0].stop(RequestCancelled("the request was cancelled"))
 
     def _close_job(self, job: Job) -> None:
         self._jobs.pop(job.id, None)
-        if job.session is not None and self._sessions.get(job.session) is job:
-            del self._sessions[job.session]
-        self._waiting = deque((waiting, run) for waiting, run in self._waiting if waiting is not job)
+        if job.session is not None and self._sessions.get((job.client, job.session)) is job:
+            del self._sessions[job.client, job.session]
+        self._queue.remove(job)
+
+    def _cache_group(self, client: str, session: str | None) -> str | None:
+        """Whose prompts a request may be read from: its session's, or its client's where clients can be told apart.
+
+        A server that is open to a network and has no key knows clients by their address only, and many may stand behind
+        one: there, requests without a session share nothing.
+        """
+        if session is not None:
+            return blake2b(f"{client}\0{session}".encode(), digest_size=16).hexdigest()
+        is_closed = self._config.api_key is not None or is_loopback(self._config.host)
+        return client if is_closed else None
+
+    def _require_room(self, client: str, leaving: Job | None) -> None:
+        limit = self._config.max_queued_requests
+        if not self._queue.has(client):
+            limit += int(limit * RESERVED_SHARE)
+        num_taken = self.num_waiting + self.num_running - (leaving is not None)
+        # A free place in the batch is taken out of the queue at once.
+        if num_taken >= limit + self._config.max_batch_size:
+            raise self._queue_full()
 
     def _queue_full(self) -> QueueFull:
         return QueueFull(f"expected at most {self._config.max_queued_requests} waiting requests, try again soon")
 
-    # 3) The model's thread and the loop that feeds it
+    # 3) Between the queue and the model
 
     def start(self) -> None:
         """Begins to load the model; call it on the event loop."""
         self._serving = asyncio.get_running_loop().create_task(self._serve())
 
     async def _serve(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
-            self._editor = editor = await self._in_model_thread(self._load_editor)
+            self._editor = await self._model.load(self._load_editor)
         except Exception as error:
             self.load_error = error
             if not isinstance(error, LookaheadEditError):
                 logger.exception("loading the model failed")
             return
         self.has_loaded.set()
-        while True:
-            self._has_work.clear()
-            while self._waiting:
-                job, run = self._waiting.popleft()
-                self._running = job
-                try:
-                    await self._in_model_thread(self._run, loop, editor, job, run)
-                finally:
-                    self._running = None
-            await self._has_work.wait()
+        await self._model.run()
 
-    async def _in_model_thread(
-        self, function: Callable[Arguments, Answer], *args: Arguments.args, **kwargs: Arguments.kwargs
-    ) -> Answer:
-        def call() -> Answer:
-            self.is_model_busy = True
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self.is_model_busy = False
+    def _hand_over(self) -> None:
+        """Opens the next jobs, as long as there are places for them, or nearly."""
+        while len(self._queue) and len(self._handed_over) < self._config.max_batch_size + NUM_OPENED_AHEAD:
+            waiting = self._queue.take(self._handed_over)
+            self._handed_over[waiting.job] = asyncio.get_running_loop().create_task(self._open(waiting))
 
-        return await _in_thread(self._model_thread, call)
-
-    def _run(self, loop: asyncio.AbstractEventLoop, editor: Editor, job: Job, run: Run) -> None:
-        def post(function: Callable[..., object], argument: Outcome | Exception) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(function, argument)
-
-        job.started = monotonic()
-        ending: EditResult | Exception = RuntimeError("the editor ended without a result")
+    async def _open(self, waiting: Waiting) -> None:
+        job = waiting.job
+        assert self._editor is not None
         try:
-            try:
-                # Closing the iterator is what frees the request in the engine.
-                with closing(cast("Generator[Outcome]", run(editor, job.is_stopped))) as outcomes:
-                    for outcome in outcomes:
-                        if job.is_stopped():
-                            break
-                        if isinstance(outcome, Progress):
-                            job.note_round(outcome)
-                            post(job.deliver, outcome)
-                        else:
-                            ending = outcome
-            finally:
-                self._telemetry.count_rounds(job.route, job.rounds)
+            live = await _in_thread(
+                self._open_threads, self._editor.open, waiting.request, job.is_stopped, cache_group=job.cache_group
+            )
         except Exception as error:
-            ending = error
-        post(job.stop if isinstance(ending, Exception) else job.deliver, ending)
+            job.stop(error)
+        if job.is_over:
+            self._let_go(job)
+        else:
+            self._model.add(job, live)
+
+    def _hear(self, news: News) -> None:
+        for job, event in news:
+            if event is None:
+                self._running.add(job)
+            elif isinstance(event, Progress):
+                self._telemetry.count_rounds(job.route, [event.round])
+                job.deliver(event)
+            else:
+                if isinstance(event, Exception):
+                    job.stop(event)
+                else:
+                    conclusion = asyncio.get_running_loop().create_task(self._conclude(job, event))
+                    self._conclusions.add(conclusion)
+                    conclusion.add_done_callback(self._conclusions.discard)
+                if job.metrics is not None:
+                    self._telemetry.count_request(job.route, job.metrics)
+                self._let_go(job)
+
+    async def _conclude(self, job: Job, live: AnyLiveRequest) -> None:
+        try:
+            job.deliver(await self.conclude(live.result))
+        except Exception as error:
+            job.stop(error)
+
+    def _let_go(self, job: Job) -> None:
+        self._handed_over.pop(job, None)
+        self._running.discard(job)
+        self._hand_over()
 
     # 4) The end
 
@@ -237,15 +281,16 @@ class Worker:
             job.stop(ShuttingDown("the server shut down before the request was answered"))
 
     async def close(self, patience_seconds: float = 2.0) -> None:
-        """Ends everything; waits so long for the running job's round, and never for a model that loads."""
+        """Ends everything; waits so long for the present round, and never for a model that loads."""
         self.refuse_new_work()
         self.stop_all()
         deadline = monotonic() + patience_seconds
-        while self._running is not None and monotonic() < deadline:
+        while self._handed_over and monotonic() < deadline:
             await asyncio.sleep(0.01)
         if self._serving is not None:
             self._serving.cancel()
-        for threads in (self._model_thread, self._check_threads, self._answer_threads):
+        self._model.close()
+        for threads in (self._check_threads, self._open_threads, self._answer_threads):
             threads.shutdown(wait=False, cancel_futures=True)
 
 

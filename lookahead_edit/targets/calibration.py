@@ -1,4 +1,4 @@
-"""Measures what a forward pass of a model costs by its width, and keeps it in the user's cache directory.
+"""Measures what a forward pass of a model costs by its width and batch, and keeps it in the user's cache directory.
 
 What is kept is found again by what the cost depends on: the model's shape, its dtype, the device, the number of threads
 and torch's version. The weights themselves don't matter, so a model that was trained on or moved needs no new
@@ -24,15 +24,16 @@ import numpy as np
 import platformdirs
 import torch
 
-from lookahead_edit.config import SamplingConfig
+from lookahead_edit.config import SamplingConfig, TargetConfig
 from lookahead_edit.cost import CostCurve
+from lookahead_edit.targets.batch_costs import with_batches
 from lookahead_edit.targets.hf import HfTarget
 from lookahead_edit.types import Draft, IntArray, Row, Target
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-FORMAT_VERSION = 1  # raise it when what is measured changes
+FORMAT_VERSION = 2  # raise it when what is measured changes
 # Most telling first: slow machines get no further than their time allows, and the first four are needed.
 WIDTHS = (1, 2, 16, 64, 8, 32, 128, 4, 256)
 MIN_WIDTHS = 4
@@ -63,27 +64,34 @@ def calibrate(target: HfTarget, *, force: bool = False, clock: Clock = time.perf
     None, and nothing changed, where passes take too long to be measured.
     """
     started = clock()
-    path = calibration_path(target.model)
+    path = calibration_path(target.model, target.config)
     curve = None if force else _read(path)
     is_new = curve is None
     if curve is None:
-        curve = measure_curve(target, shares_passes=False, clock=clock)
+        # A single token is always asked for, also where its pass is padded like any other.
+        widths = WIDTHS if target.widths is None else tuple(dict.fromkeys((1, *target.widths)))
+        curve = measure_curve(target, shares_passes=False, widths=widths, clock=clock)
         if curve is None:
             return None
-        if not _write(path, target.model, curve):
+        if target.widths is not None:
+            curve = curve.padded_to(target.widths)
+        if target.packs_rows:
+            # A target of its own: its prefix cache takes the context in, whatever the other's may hold.
+            curve = with_batches(HfTarget(target.model), curve, clock)
+        if not _write(path, target.model, target.config, curve):
             path = None
     target.cost_curve = curve
     return Calibration(curve, path, is_new, clock() - started)
 
 
-def stored_curve(model: PreTrainedModel) -> CostCurve | None:
-    """What `calibrate` stored for this model on this machine; None where there is nothing, or nothing readable."""
-    return _read(calibration_path(model))
+def stored_curve(model: PreTrainedModel, config: TargetConfig | None = None) -> CostCurve | None:
+    """What `calibrate` stored for such a target of this model on this machine; None: nothing, or nothing readable."""
+    return _read(calibration_path(model, config))
 
 
-def calibration_path(model: PreTrainedModel) -> Path | None:
-    """Where the model's curve belongs, whether or not it is there; None on machines without a cache directory."""
-    key = json.dumps(_circumstances(model), sort_keys=True)
+def calibration_path(model: PreTrainedModel, config: TargetConfig | None = None) -> Path | None:
+    """Where the target's curve belongs, whether or not it is there; None on machines without a cache directory."""
+    key = json.dumps(_circumstances(model, config or TargetConfig()), sort_keys=True)
     name = hashlib.sha256(key.encode()).hexdigest()[:16]
     try:
         return Path(platformdirs.user_cache_dir("lookahead-edit")) / "calibration" / f"{name}.json"
@@ -107,7 +115,7 @@ def measure_curve(
 
     Args:
         target: what is measured; the row is closed again.
-        shares_passes: whether the target verifies the rows of a batch in one pass.
+        shares_passes: whether the target verifies the rows of a batch in one pass, which then cost by their tokens.
         widths: rising or not; those that must not be left out come first.
         max_seconds: of the clock; the last pass may end a little later.
         clock: seconds.
@@ -186,7 +194,8 @@ class _Probe:
             is_cancelled=lambda: False,
         )
         started = self._clock()
-        self._target.verify([row])
+        while not len(self._target.verify([row]).tokens[0]):  # a context that takes several rounds to be read
+            pass
         return self._clock() - started
 
 
@@ -199,11 +208,11 @@ def _read(path: Path | None) -> CostCurve | None:
         return None
 
 
-def _write(path: Path | None, model: PreTrainedModel, curve: CostCurve) -> bool:
+def _write(path: Path | None, model: PreTrainedModel, config: TargetConfig, curve: CostCurve) -> bool:
     """By one rename, so that it is whole if it exists. Whether it could be written."""
     if path is None:
         return False
-    document = {"model": _name(model), **_circumstances(model), "curve": curve.to_json()}
+    document = {"model": _name(model), **_circumstances(model, config), "curve": curve.to_json()}
     temporary: str | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -219,11 +228,12 @@ def _write(path: Path | None, model: PreTrainedModel, curve: CostCurve) -> bool:
     return True
 
 
-def _circumstances(model: PreTrainedModel) -> dict[str, Any]:
+def _circumstances(model: PreTrainedModel, config: TargetConfig) -> dict[str, Any]:
     """What the cost of a pass depends on."""
-    config = {name: value for name, value in model.config.to_dict().items() if name not in ORIGIN_FIELDS}
-    shape = json.dumps(config, sort_keys=True, default=str)
-    return {
+    described = {name: value for name, value in model.config.to_dict().items() if name not in ORIGIN_FIELDS}
+    shape = json.dumps(described, sort_keys=True, default=str)
+    passes = {} if config.kind == "dynamic" else {"passes": [config.kind, config.compiles, *config.pass_widths]}
+    return passes | {
         "version": FORMAT_VERSION,
         "class": type(model).__name__,
         "shape": hashlib.sha256(shape.encode()).hexdigest()[:16],

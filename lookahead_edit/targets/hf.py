@@ -1,82 +1,92 @@
-"""Any causal language model of transformers as a target: dynamic or caller's cache, rolled back after each round.
+"""Any causal language model of transformers as a target.
 
-Only public surface is used: ``forward(input_ids, position_ids, cache, use_cache, logits_to_keep)``, ``Cache.layers``,
-and their ``crop``, ``is_croppable`` and ``activate_past_recording``. Layers that can't be cropped (recurrent states of
-hybrid models) are copied before each block; after a rejection the copy is put back and the accepted tokens are read
-again together with the next block, which costs no forward pass of its own.
+One round for all rows is one forward pass where the model allows it (`packing`), else one for each row; a prompt is
+read a chunk a round, beside the other rows (`prompt_budget`). Every row has a cache of its own, dynamic or the
+caller's, which is rolled back to what was accepted (`rollback`) and kept for rows that begin alike (`prefix_cache`).
 """
 
 from __future__ import annotations
 
-import copy
-import inspect
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import Cache, DynamicCache, PreTrainedModel, StaticCache
+from transformers import DynamicCache, PreTrainedModel
 
 from lookahead_edit.config import TargetConfig
 from lookahead_edit.cost import CPU_CURVE, CostCurve
-from lookahead_edit.types import IntArray, Row, UnsupportedModel, Verified
-from lookahead_edit.verify import GreedySampler, Sampler, make_sampler
+from lookahead_edit.targets.growing_cache import open_cache as open_growing_cache
+from lookahead_edit.targets.packing import can_pack_cache
+from lookahead_edit.targets.pass_watch import PassWatch
+from lookahead_edit.targets.prefix_cache import PrefixCache
+from lookahead_edit.targets.prompt_budget import share_budget
+from lookahead_edit.targets.reading import CACHE_KEYWORDS, Block, BlockReader, Reader
+from lookahead_edit.targets.rollback import (
+    RowCache,
+    RowState,
+    require_decoder,
+    require_rollback,
+    uncroppable_layers,
+)
+from lookahead_edit.types import NO_TOKENS, IntArray, Row, UnsupportedModel, Verified, num_agreeing
+from lookahead_edit.verify import Sampler, make_sampler
 
-# The keyword in forward() is `cache` from transformers 5.24 on; before it depends on the model.
-CACHE_KEYWORDS = ("cache", "past_key_values", "cache_params")
-_reads_blocks: WeakKeyDictionary[PreTrainedModel, bool] = (
-    WeakKeyDictionary()
-)  # models with layers that can't be cropped
+__all__ = ["CACHE_KEYWORDS", "HfTarget", "RowCache", "require_decoder", "require_rollback"]
+
+# Whether models with layers that can't be cropped read several tokens at once as they would one by one.
+_reads_blocks: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 
 
 @dataclass(slots=True)
-class _RowState:
-    """What is kept for a live row. `num_hidden_tokens` stand in the cache before the row's first token."""
+class _LiveRow(RowState):
+    """A row between its first round and close()."""
 
-    cache: Any
-    sampler: Sampler
-    num_hidden_tokens: int
-    num_cached_tokens: int  # of the row's own tokens
-    num_tokens_at_copy: int = 0
-    copied_layers: dict[int, Any] = field(default_factory=dict)  # index -> copy of a layer that can't be cropped
+    sampler: Sampler = field(kw_only=True)
+    is_croppable: bool = field(kw_only=True)
+    cache_group: str | None = None  # None: its cache is not kept
+    has_emitted: bool = False
+    # What the cache is of when the row is closed; the tokens of its latest block that were rejected are left out.
+    tokens: IntArray = field(default_factory=lambda: NO_TOKENS)  # int32[num_tokens]
+    is_whole: bool = True  # not during a pass: if that fails, some layers have its tokens and others don't
 
-
-@dataclass(frozen=True, slots=True)
-class RowCache:
-    """A cache to begin with: the first `num_cached_tokens` of the row are in it, after `num_hidden_tokens` others."""
-
-    cache: Any
-    num_cached_tokens: int = 0
-    num_hidden_tokens: int = 0
-
-
-def require_decoder(model: PreTrainedModel) -> None:
-    """Raises UnsupportedModel, with the model's name, for an encoder-decoder."""
-    if getattr(model.config, "is_encoder_decoder", False):
-        raise UnsupportedModel(f"expected a decoder-only model, got {type(model).__name__}, an encoder-decoder")
+    def note(self, row: Row, emitted: IntArray) -> None:
+        """Hears what came of a round, before the row's tokens are told to anybody."""
+        num_accepted_tokens = num_agreeing(row.draft.tokens, emitted)
+        known = np.concatenate([row.tokens, row.draft.tokens[:num_accepted_tokens]])
+        self.tokens = known[: self.num_cached_tokens]
+        self.has_emitted = self.has_emitted or len(emitted) > 0
 
 
-def require_rollback(model: PreTrainedModel, cache: object) -> None:
-    """Raises UnsupportedModel for a cache that keeps more than its layers can give back, or less than it was given.
+@dataclass(slots=True)
+class _Turn:
+    """What one row does in one round."""
 
-    A quantised cache rounds what it keeps by blocks, so that the text would depend on the drafts.
-    """
-    if type(cache) not in (DynamicCache, StaticCache):
-        name, kept = type(model).__name__, type(cache).__name__
-        raise UnsupportedModel(f"expected {name} to keep a DynamicCache or StaticCache, got {kept}: no exact rollback")
+    row: Row
+    state: _LiveRow
+    num_read_tokens: int  # of what stands before the row's last token
+    block: IntArray = field(default_factory=lambda: NO_TOKENS)  # int32[num_tokens], read in one pass
+    num_logits: int = 0  # wanted of the block's last tokens: one more than drafted ones, or none
+    num_passed_tokens: int = 0  # through the model
 
 
 class HfTarget:
     """Verifies drafts with a transformers model.
 
+    The rows' texts don't depend on each other, on chunks or on what was found in a cache, but for rounding: matrices of
+    another shape are multiplied in another order, so logits differ in their last bits, and where two tokens are as
+    likely as each other to that many digits, another one may be chosen. Measured with SmolLM2 in float32 on two edits:
+    rows packed and read in other chunks differ by up to 7e-5 of 36, as much as a block and its tokens one by one do,
+    and the best token was never nearer than 1 to the next.
+
+    Rows are verified in one pass where `packs_rows`; with other models, and in a static cache, one after the other.
+
     Args:
         model: a causal language model, in eval mode.
-        config: how prompts are read.
-        open_cache: the cache of a new row; by default an empty dynamic one.
+        config: how prompts are read, and what is kept.
+        open_cache: the cache of a new row, which is the caller's and not kept; by default an empty dynamic one.
         open_sampler: the sampler of a new row; by default what its SamplingConfig says.
         cost_curve: what a pass costs, where it was measured; by default that of a CPU on CPUs, elsewhere unknown.
 
@@ -95,76 +105,124 @@ class HfTarget:
         cost_curve: CostCurve | None = None,
     ) -> None:
         require_decoder(model)
-        name = type(model).__name__
-        parameters = inspect.signature(model.forward).parameters
-        cache_keywords = [keyword for keyword in CACHE_KEYWORDS if keyword in parameters]
-        if not cache_keywords:
-            raise UnsupportedModel(f"{name} takes no transformers cache in forward(), so nothing can be rolled back")
         self.model = model
-        self.cost_curve = cost_curve or (CPU_CURVE if model.device.type == "cpu" else None)
         self._config = config or TargetConfig()
-        self._cache_keyword = cache_keywords[0]
-        self._takes_positions = "position_ids" in parameters
-        self._takes_logits_to_keep = "logits_to_keep" in parameters
-        self._open_cache = open_cache or (lambda row: RowCache(DynamicCache(config=model.config)))
+        self.prefix_cache = PrefixCache(self._config.max_prefix_cache_bytes)
+        self._reader: Reader = BlockReader(model, self._config.max_pass_tokens)
+        if cost_curve is None and model.device.type == "cpu":
+            cost_curve = replace(CPU_CURVE, shares_passes=self._reader.may_pack_rows)
+        self.cost_curve = cost_curve
+        self._open_cache = open_cache
         self._open_sampler = open_sampler or (lambda row: make_sampler(row.sampling, row.num_prompt_tokens))
-        self._states: dict[int, _RowState] = {}
+        self._rows: dict[int, _LiveRow] = {}
 
     @property
     def max_context_tokens(self) -> int:
         return int(getattr(self.model.config.get_text_config(), "max_position_embeddings", None) or 2**31 - 1)
 
     @property
+    def config(self) -> TargetConfig:
+        """What it was made with."""
+        return self._config
+
+    @property
+    def widths(self) -> tuple[int, ...] | None:
+        """Of the passes that verify drafts, rising; None where passes are as wide as what they read."""
+        return None
+
+    @property
     def vocab_size(self) -> int:
         return int(self.model.config.get_text_config().vocab_size)
 
+    @property
+    def packs_rows(self) -> bool:
+        """Whether rows are verified in one pass; tried out where it was never asked before."""
+        return self._reader.packs_rows
+
     @torch.no_grad()
     def verify(self, rows: Sequence[Row]) -> Verified:
-        emitted: list[IntArray] = []
-        forward_seconds = prefill_seconds = 0.0
-        for row in rows:
-            state = self._states.get(row.key) or self._open(row)
-            started = time.perf_counter()
-            self._roll_back(state, row)
-            if not self._prefill(state, row):
-                emitted.append(np.zeros(0, dtype=np.int32))
-                continue
-            prefilled = time.perf_counter()
-            num_prompt_tokens = max(0, row.num_prompt_tokens - 1 - state.num_cached_tokens)
-            block = np.concatenate([row.tokens[state.num_cached_tokens :], row.draft.tokens])
-            logits = self._read(state, block, num_logits=len(row.draft) + 1)
-            self._synchronize()
-            finished = time.perf_counter()
-            # A block that also reads the end of the prompt is prefill for that part of its tokens.
-            decode_seconds = (finished - prefilled) * (1.0 - num_prompt_tokens / len(block))
-            prefill_seconds += finished - started - decode_seconds
-            forward_seconds += decode_seconds
-            emitted.append(state.sampler.choose(logits, row))
-        return Verified(tokens=emitted, forward_seconds=forward_seconds, prefill_seconds=prefill_seconds)
+        # 1) a row's cache holds what was accepted so far; a new row's, what was found for it
+        num_cached_tokens = [0 if row.key in self._rows else self._open(row) for row in rows]
+        live = [(row, self._rows[row.key]) for row in rows if not row.is_cancelled()]
+        for row, state in live:
+            state.roll_back(len(row.tokens) - 1)
+
+        # 2) what each row reads: all rows together only so much of their prompts, and who has read it, its draft
+        watch = PassWatch(self.model.device)
+        shares = self._share_reading(live)
+        turns = [_Turn(row, state, share) for (row, state), share in zip(live, shares, strict=True)]
+        for turn in turns:
+            self._plan(turn)
+
+        # 3) the model reads it, in one pass where it can
+        reading = [turn for turn in turns if len(turn.block)]
+        logits = self._read(reading)
+        watch.stop()
+
+        # 4) each row's sampler accepts a prefix of the draft and adds a token
+        emitted = {
+            turn.row.key: turn.state.sampler.choose(row_logits, turn.row)
+            for turn, row_logits in zip(reading, logits, strict=True)
+            if turn.num_logits
+        }
+        for turn in turns:
+            turn.state.note(turn.row, emitted.get(turn.row.key, NO_TOKENS))
+        seconds = watch.seconds()
+        num_read_tokens = {turn.row.key: turn.num_read_tokens for turn in turns}
+        num_passed_tokens = sum(turn.num_passed_tokens for turn in turns)
+        # A pass that reads prompts too is prefill for that part of its tokens.
+        prefill_seconds = seconds * sum(num_read_tokens.values()) / max(1, num_passed_tokens)
+        return Verified(
+            tokens=[emitted.get(row.key, NO_TOKENS) for row in rows],
+            forward_seconds=seconds - prefill_seconds,
+            prefill_seconds=prefill_seconds,
+            num_read_tokens=[num_read_tokens.get(row.key, 0) for row in rows],
+            num_cached_tokens=num_cached_tokens,
+        )
 
     def close(self, key: int) -> None:
-        self._states.pop(key, None)
+        """Frees the row; its cache is kept where other rows may find it."""
+        state = self._rows.pop(key, None)
+        if state is None or state.cache_group is None or not state.is_whole:
+            return
+        self.prefix_cache.put(state.cache_group, state.tokens, state.cache)
 
     def settle(self, row: Row) -> int:
         """Rolls the row's cache back to all tokens but the last, as `generate` leaves it; how many it holds then."""
-        state = self._states[row.key]
-        self._roll_back(state, row)
-        for layer in state.cache.layers:
-            if getattr(layer, "record_past", False):
-                layer.record_past = False
+        state = self._rows[row.key]
+        state.roll_back(len(row.tokens) - 1)
+        state.stop_recording()
         missing = row.tokens[state.num_cached_tokens : len(row.tokens) - 1]
         if len(missing):
-            self._read(state, missing, num_logits=1)
-        return state.num_hidden_tokens + state.num_cached_tokens
+            self._read([_Turn(row, state, 0, missing)])
+        return state.num_tokens
 
-    def _open(self, row: Row) -> _RowState:
-        opened = self._open_cache(row)
+    # A new row.
+
+    def _open(self, row: Row) -> int:
+        """How many of its tokens need not be read."""
+        opened = self._find_cache(row) if self._open_cache is None else self._open_cache(row)
         require_rollback(self.model, opened.cache)
-        state = _RowState(opened.cache, self._open_sampler(row), opened.num_hidden_tokens, opened.num_cached_tokens)
-        if self._uncroppable(state):
+        state = _LiveRow(
+            opened.cache,
+            opened.num_hidden_tokens,
+            opened.num_cached_tokens,
+            sampler=self._open_sampler(row),
+            is_croppable=not uncroppable_layers(opened.cache),
+        )
+        if not state.is_croppable:
             self._require_block_reading()
-        self._states[row.key] = state
-        return state
+        if self._open_cache is None and can_pack_cache(opened.cache):  # such a cache can be cut anywhere
+            state.cache_group = row.cache_group
+        self._rows[row.key] = state
+        return opened.num_cached_tokens
+
+    def _find_cache(self, row: Row) -> RowCache:
+        """With what the row's group has of its beginning; the last token is read in any case, for its logits."""
+        found = None
+        if row.cache_group is not None:
+            found = self.prefix_cache.find(row.cache_group, row.tokens[:-1], self.model)
+        return RowCache(*found) if found is not None else RowCache(open_growing_cache(self.model))
 
     def _require_block_reading(self) -> None:
         """Raises UnsupportedModel where tokens read together, after others, differ from tokens read one by one.
@@ -185,81 +243,58 @@ class HfTarget:
 
     def _probe(self, blocks: Sequence[IntArray]) -> Tensor:
         """float[3, vocab_size]: the last logits, where the tokens are read in these blocks."""
-        state = _RowState(DynamicCache(config=self.model.config), GreedySampler(), 0, 0)
-        return torch.cat([self._read(state, block, num_logits=len(block)) for block in blocks])[-3:]
+        cache, num_read_tokens = DynamicCache(config=self.model.config), 0
+        logits = []
+        for block in blocks:
+            logits += self._reader.read([Block(block, cache, num_read_tokens, len(block))])
+            num_read_tokens += len(block)
+        return torch.cat(logits)[-3:]
 
-    def _roll_back(self, state: _RowState, row: Row) -> None:
-        """Leaves in the cache at most all of the row's tokens but the last."""
-        num_removed = max(0, state.num_cached_tokens - (len(row.tokens) - 1))
-        if num_removed and state.copied_layers:
-            num_removed = state.num_cached_tokens - state.num_tokens_at_copy
-        for index, layer in enumerate(state.cache.layers):
-            if index in state.copied_layers:
-                if num_removed:
-                    state.cache.layers[index] = state.copied_layers[index]
-            # A layer that records its past also drops what fell out of its window here, so crop(0) is no waste.
-            elif num_removed or getattr(layer, "record_past", False):
-                layer.crop(-num_removed)
-        state.num_cached_tokens -= num_removed
-        state.copied_layers = {}
+    # One round.
 
-    def _prefill(self, state: _RowState, row: Row) -> bool:
-        """Reads what must be read before the row's block; False if cancelled meanwhile."""
-        chunk = self._config.prefill_chunk_tokens
-        while not row.is_cancelled():
-            num_unread = len(row.tokens) - 1 - state.num_cached_tokens
-            num_allowed = self._config.max_replayed_tokens if self._uncroppable(state) else chunk
-            if num_unread <= (num_allowed if state.num_cached_tokens or not self._uncroppable(state) else 0):
-                self._prepare_for_rejections(state)
-                return True
-            start = state.num_cached_tokens
-            self._read(state, row.tokens[start : start + min(chunk, num_unread)], num_logits=1)
-        return False
+    def _share_reading(self, live: Sequence[tuple[Row, _LiveRow]]) -> list[int]:
+        """How many tokens before its last one each row reads in this round."""
+        num_unread = [len(row.tokens) - 1 - state.num_cached_tokens for row, state in live]
+        is_decoding = [state.has_emitted for _, state in live]
+        shares = self._share_prompts(
+            [0 if decodes else unread for unread, decodes in zip(num_unread, is_decoding, strict=True)],
+            is_alone=not any(is_decoding),
+        )
+        # What is read again after a rejection is no prompt: it can't wait.
+        return [
+            unread if decodes else share for unread, decodes, share in zip(num_unread, is_decoding, shares, strict=True)
+        ]
 
-    def _uncroppable(self, state: _RowState) -> list[int]:
-        return [index for index, layer in enumerate(state.cache.layers) if not _can_crop(layer, state.cache)]
+    def _share_prompts(self, num_unread: Sequence[int], *, is_alone: bool) -> list[int]:
+        """The same for prompts, with the numbers of their unread tokens, and whether nobody decodes meanwhile."""
+        config = self._config
+        return share_budget(num_unread, config.prefill_chunk_tokens if is_alone else config.shared_prefill_chunk_tokens)
 
-    def _prepare_for_rejections(self, state: _RowState) -> None:
-        uncroppable = self._uncroppable(state)
-        state.copied_layers = {index: copy.deepcopy(state.cache.layers[index]) for index in uncroppable}
-        state.num_tokens_at_copy = state.num_cached_tokens
-        for index, layer in enumerate(state.cache.layers):
-            # Only where crop() follows: until then a recording layer keeps every token's state.
-            if index not in state.copied_layers and hasattr(layer, "activate_past_recording"):
-                layer.activate_past_recording()
+    def _plan(self, turn: _Turn) -> None:
+        """Sets the turn's block; reads by itself what layers that can't be cropped must not read in a block."""
+        row, state, last = turn.row, turn.state, len(turn.row.tokens) - 1
+        start, end = state.num_cached_tokens, state.num_cached_tokens + turn.num_read_tokens
+        num_free = self._config.max_replayed_tokens if start else 0
+        if not state.is_croppable and turn.num_read_tokens and last - start > num_free:
+            self._read([_Turn(row, state, 0, row.tokens[start:end])])
+            turn.num_passed_tokens = end - start
+            start = end
+        if end < last:
+            turn.block = row.tokens[start:end]
+            return
+        state.prepare_for_rejections()
+        turn.block = np.concatenate([row.tokens[start:], row.draft.tokens])
+        turn.num_logits = len(row.draft) + 1
 
-    def _read(self, state: _RowState, tokens: IntArray, *, num_logits: int) -> Tensor:
-        """Feeds tokens to the model; float[num_logits, vocab_size] of the last ones."""
-        device = self.model.device
-        first = state.num_hidden_tokens + state.num_cached_tokens
-        inputs: dict[str, Any] = {
-            "input_ids": torch.from_numpy(tokens.astype(np.int64)).to(device)[None],
-            self._cache_keyword: state.cache,
-            "use_cache": True,
-        }
-        if self._takes_positions:
-            inputs["position_ids"] = torch.arange(first, first + len(tokens), device=device)[None]
-        if self._takes_logits_to_keep:
-            inputs["logits_to_keep"] = num_logits
-        logits = self.model(**inputs).logits
-        state.num_cached_tokens += len(tokens)
-        return cast(Tensor, logits[0, -num_logits:])
-
-    def _synchronize(self) -> None:
-        if self.model.device.type == "cuda":
-            torch.cuda.synchronize(self.model.device)
-
-
-def _can_crop(layer: Any, cache: Cache) -> bool:
-    """Whether crop() leaves the layer as it was before the removed tokens."""
-    if isinstance(cache, StaticCache) and hasattr(layer, "record_past"):
-        # A static cache that records its past gets no mask for a single token, which then sees the empty slots.
-        return False
-    # A layer that stores in a way of its own (DeepSeek-V4's) but inherits crop() claims more than it can do.
-    return getattr(layer, "is_croppable", False) and _depth(layer, "crop") <= _depth(layer, "update")
-
-
-def _depth(layer: Any, method: str) -> int:
-    """How many classes up the layer's method is defined; past them all where it has none."""
-    classes = type(layer).__mro__
-    return next((depth for depth, owner in enumerate(classes) if method in vars(owner)), len(classes))
+    def _read(self, turns: Sequence[_Turn]) -> list[Tensor]:
+        """float[num_logits, vocab_size] for each turn, whose blocks the caches then hold."""
+        for turn in turns:
+            turn.state.is_whole = False
+        logits = self._reader.read(
+            [Block(turn.block, turn.state.cache, turn.state.num_tokens, turn.num_logits) for turn in turns]
+        )
+        for turn in turns:
+            turn.state.is_whole = True
+            turn.state.num_cached_tokens += len(turn.block)
+            turn.num_passed_tokens += len(turn.block)
+        return logits

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from lookahead_edit.config import TargetConfig
 from lookahead_edit.editor import Editor
 from lookahead_edit.targets.default_model import default_model_directory, dequantize_options, one_line, require_gguf
 from lookahead_edit.targets.quiet import quiet_transformers
@@ -38,21 +39,27 @@ Dtype: TypeAlias = "torch.dtype | str | None"
 
 
 def load_editor(
-    name: str | None = None, *, dtype: Dtype = None, device: Device = None, console: Console | None = None
+    name: str | None = None,
+    *,
+    dtype: Dtype = None,
+    device: Device = None,
+    target: TargetConfig | None = None,
+    console: Console | None = None,
 ) -> Editor:
-    """An editor on the named model; arguments and errors as in `load_model`.
+    """An editor on the named model; arguments and errors as in `load_model`, and how the model is run.
 
     Raises:
         UnsupportedModel: the model is fine, but can't be verified exactly here.
     """
     model, tokenizer = load_model(name, dtype=dtype, device=device, console=console)
-    return editor_of(model, tokenizer, DEFAULT_MODEL_NAME if is_default(name) else str(name))
+    return editor_of(model, tokenizer, DEFAULT_MODEL_NAME if is_default(name) else str(name), target)
 
 
-def editor_of(model: PreTrainedModel, tokenizer: Any, model_name: str | None = None) -> Editor:
+def editor_of(
+    model: PreTrainedModel, tokenizer: Any, model_name: str | None = None, target: TargetConfig | None = None
+) -> Editor:
     """An editor on a loaded model; answers end at any end token of the tokenizer or the generation config."""
-    from lookahead_edit.targets.calibration import stored_curve
-    from lookahead_edit.targets.hf import HfTarget
+    from lookahead_edit.targets.making import make_target
     from lookahead_edit.tokenizer import HfTokenizer
 
     configured = getattr(model, "generation_config", None) and model.generation_config.eos_token_id
@@ -60,8 +67,7 @@ def editor_of(model: PreTrainedModel, tokenizer: Any, model_name: str | None = N
     if tokenizer.eos_token_id is not None:
         end_token_ids.add(tokenizer.eos_token_id)
     name = model_name or model.config.name_or_path or type(model).__name__
-    target = HfTarget(model, cost_curve=stored_curve(model))
-    return Editor(target, HfTokenizer(tokenizer, frozenset(end_token_ids)), model_name=name)
+    return Editor(make_target(model, target), HfTokenizer(tokenizer, frozenset(end_token_ids)), model_name=name)
 
 
 def is_default(name: str | None) -> bool:

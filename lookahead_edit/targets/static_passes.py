@@ -1,0 +1,200 @@
+"""Runs one pass over a `StaticRowCache`: eagerly, compiled, or compiled and recorded as a CUDA graph.
+
+A recording reads its tokens from buffers and writes its logits to others, so that replaying it is one launch for the
+whole pass. It belongs to a cache, whose buffers it was recorded over. What can't be compiled or recorded runs without,
+and one warning says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from lookahead_edit.targets.default_model import one_line
+from lookahead_edit.targets.static_attention import causal_mask
+from lookahead_edit.targets.static_cache import StaticRowCache
+from lookahead_edit.types import IntArray
+
+logger = logging.getLogger(__name__)
+
+NUM_WARM_UPS = 2  # before a recording: kernels are compiled, tuned and loaded, which a recording must not see
+
+
+class Recorder(Protocol):
+    """Turns work on the device into something that can be replayed."""
+
+    def record(self, run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        """A replay of `run`, and the tensor that holds its result after each; the next replay overwrites it."""
+
+
+class CudaGraphRecorder:
+    """Records CUDA graphs; all of them share their memory, for they are replayed one after the other."""
+
+    def __init__(self) -> None:
+        self._pool: Any = None
+
+    def record(self, run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        """As `Recorder` says."""
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(NUM_WARM_UPS):
+                run()
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            output = run()
+        self._pool = self._pool or graph.pool()
+        return graph.replay, output
+
+
+@dataclass(slots=True)
+class _Recording:
+    block: Tensor  # int64[width + 1] on the device: tokens, and the slot of the first
+    staged: Tensor  # the same in memory that the device can read by itself
+    replay: Callable[[], None]
+    logits: Tensor  # float[width, vocab_size]
+
+
+@dataclass(frozen=True, slots=True)
+class PassShape:
+    """How a model is called and what its attention looks like."""
+
+    cache_keyword: str
+    num_groups: int  # query heads that share keys and values
+    max_positions: int  # positions are below this
+    takes_logits_to_keep: bool
+
+
+class PassRunner:
+    """Runs passes of one model.
+
+    Args:
+        model: a causal language model, in eval mode.
+        shape: of its passes.
+        compiles: whether passes of `run` go through torch.compile.
+        recorder: records them, where given.
+        backend: of torch.compile.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        shape: PassShape,
+        *,
+        compiles: bool = False,
+        recorder: Recorder | None = None,
+        backend: str = "inductor",
+    ) -> None:
+        self._model = model
+        self._shape = shape
+        self._recorder = recorder
+        self._device = model.device
+        self._compiled = torch.compile(self._forward, fullgraph=True, backend=backend) if compiles else None
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether passes are compiled; no longer where that has failed."""
+        return self._compiled is not None
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether passes are recorded; no longer where that has failed."""
+        return self._recorder is not None
+
+    def read(self, cache: StaticRowCache, tokens: IntArray, start: int, num_attended: int, num_logits: int) -> Tensor:
+        """An eager pass of any width, float[num_logits, vocab_size] of its last tokens; the cache then holds them."""
+        block = torch.from_numpy(np.append(tokens, start).astype(np.int64)).to(self._device)
+        attended = torch.arange(num_attended, device=self._device)
+        logits = self._forward(block, attended, cache, logits_to_keep=max(1, num_logits))
+        return logits[logits.shape[0] - num_logits :]
+
+    def run(self, cache: StaticRowCache, tokens: IntArray, start: int, num_attended: int) -> Tensor:
+        """float[width, vocab_size], of every token; valid until the next pass.
+
+        Args:
+            cache: has room for the tokens, and more slots than are attended.
+            tokens: int32[width].
+            start: slot of the first token.
+            num_attended: how many slots are read; a query sees none beyond its own in any case.
+        """
+        values = np.append(tokens, start).astype(np.int64)
+        if self._recorder is None:
+            return self._run(torch.from_numpy(values).to(self._device), self._attended(num_attended), cache)
+        key = (len(tokens), num_attended)
+        recording: _Recording | None = cache.recordings.get(key) or self._record(cache, values, num_attended)
+        if recording is None:
+            return self.run(cache, tokens, start, num_attended)
+        cache.recordings[key] = recording
+        recording.staged.copy_(torch.from_numpy(values))
+        recording.block.copy_(recording.staged, non_blocking=True)
+        recording.replay()
+        return recording.logits
+
+    def _attended(self, num_attended: int) -> Tensor:
+        return torch.arange(num_attended, device=self._device)
+
+    def _record(self, cache: StaticRowCache, values: NDArray[np.int64], num_attended: int) -> _Recording | None:
+        """None, and no recorder from then on, where it fails."""
+        assert self._recorder is not None
+        is_cuda = self._device.type == "cuda"
+        staged = torch.zeros(len(values), dtype=torch.int64, pin_memory=is_cuda)
+        staged.copy_(torch.from_numpy(values))
+        block, attended = staged.to(self._device, copy=True), self._attended(num_attended)
+        try:
+            replay, logits = self._recorder.record(lambda: self._run(block, attended, cache))
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            logger.warning("passes are not recorded, each is launched kernel by kernel: %s", one_line(error))
+            self._recorder = None
+            return None
+        return _Recording(block, staged, replay, logits)
+
+    def _run(self, block: Tensor, attended: Tensor, cache: StaticRowCache) -> Tensor:
+        if self._compiled is None:
+            return self._forward(block, attended, cache)
+        # One compilation for all widths above 1, all lengths and all capacities.
+        if block.shape[0] > 2:
+            torch._dynamo.mark_dynamic(block, 0)
+        torch._dynamo.mark_dynamic(attended, 0)
+        for buffer in cache.keys:
+            torch._dynamo.mark_dynamic(buffer, 2)
+        for buffer in cache.values:
+            torch._dynamo.mark_dynamic(buffer, 0 if cache.has_splits else 2)
+        try:
+            compiled: Tensor = self._compiled(block, attended, cache)
+            return compiled
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            name = type(self._model).__name__
+            logger.warning("%s is not compiled, its passes run eagerly: %s", name, one_line(error))
+            self._compiled = None
+            return self._forward(block, attended, cache)
+
+    def _forward(self, block: Tensor, attended: Tensor, cache: StaticRowCache, logits_to_keep: int = 0) -> Tensor:
+        """float[num_logits, vocab_size]; of every token where `logits_to_keep` is 0."""
+        slots = block[-1] + torch.arange(block.shape[0] - 1, device=block.device)
+        positions = slots.clamp(max=self._shape.max_positions - 1)  # of padding: a model may have no further ones
+        cache.begin(slots, attended)
+        inputs: dict[str, Any] = {
+            self._shape.cache_keyword: cache,
+            "input_ids": block[None, :-1],
+            "position_ids": positions[None],
+            "attention_mask": causal_mask(slots, attended, self._shape.num_groups, self._model.dtype),
+            "use_cache": True,
+        }
+        if logits_to_keep and self._shape.takes_logits_to_keep:
+            inputs["logits_to_keep"] = logits_to_keep
+        logits: Tensor = self._model(**inputs).logits[0]
+        return logits
