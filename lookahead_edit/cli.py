@@ -20,6 +20,7 @@ from lookahead_edit.cli_corpus import corpus_app
 from lookahead_edit.cli_display import Display, figures, summary
 from lookahead_edit.cli_edit import EDIT_EXAMPLES, edit
 from lookahead_edit.cli_files import STDIN, read_text_file, write_standard_output
+from lookahead_edit.cli_interrupt import remembering_interrupts
 from lookahead_edit.cli_options import (
     SAMPLING,
     SPECULATION,
@@ -161,7 +162,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs a command and exits; every foreseen failure is one line on standard error."""
     display = Display()
     try:
-        status = app(args=arguments, prog_name="lookahead-edit", standalone_mode=False)
+        with remembering_interrupts():
+            status = app(args=arguments, prog_name="lookahead-edit", standalone_mode=False)
     except LookaheadEditError as error:
         display.fail(str(error))
         status = EXIT_FAILED

@@ -47,8 +47,8 @@ NUM_TOKENS = 128  # of each text
 AUDIT_EXAMPLES = """\b
 Examples:
   lookahead-edit audit
-  lookahead-edit audit --model Qwen/Qwen2.5-Coder-7B-Instruct --dtype bfloat16 --target deterministic
-  lookahead-edit audit traces.jsonl --limit 20 --drafters edit,suffix,ngram --json
+  lookahead-edit audit --dtype bfloat16 --target deterministic
+  lookahead-edit audit traces.jsonl --limit 20 --drafters edit,suffix --json
   lookahead-edit audit --url http://localhost:8000
 """
 
@@ -63,7 +63,12 @@ def audit(
     ] = None,
     api_key: Annotated[str | None, typer.Option("--api-key", help="The server's.", metavar="KEY")] = None,
     drafters: Annotated[
-        str, typer.Option("--drafters", help="What is audited, besides drafts of all kinds.", metavar="NAMES")
+        str,
+        typer.Option(
+            "--drafters",
+            help="Of edit, suffix, ngram and none, with commas between; and drafts of all kinds.",
+            metavar="NAMES",
+        ),
     ] = SPECULATION.drafter,
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Of each text.", metavar="N")] = NUM_TOKENS,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Prompts at most.", metavar="N")] = None,
@@ -76,11 +81,12 @@ def audit(
     seed: Seed = SAMPLING.seed,
     quiet: Quiet = False,
 ) -> None:
-    """Decodes with drafts and without, compares tokens and logits, and tells ties from bugs.
+    """Decodes with drafts and without, and tells ties from bugs.
 
-    Without drafts, the target is compared to the model itself, one token at a time. Logits that are off by no more than
-    rounding makes of them are fine, and where two tokens are as likely to that many digits, either may be chosen: a
-    tie. Anything else is a bug, and the exit status is 1. With --target deterministic, drafts must not change a bit.
+    Compared are tokens and logits. Without drafts, the target is compared to the model itself, one token at a time.
+    Logits that are off by no more than rounding makes of them are fine, and where two tokens are as likely to that many
+    digits, either may be chosen: a tie. Anything else is a bug, and the exit status is 1. With --target deterministic,
+    drafts must not change a bit.
 
     In float32 bugs show best; in bfloat16 it is seen how often ties are.
     """

@@ -13,16 +13,20 @@ from rich.table import Table
 from lookahead_edit.cli_display import Display
 from lookahead_edit.cli_files import write_standard_output
 from lookahead_edit.cli_options import Device, DtypeOption, Model, Quiet, TargetKind, TargetOption, open_editor
+from lookahead_edit.cli_plot import PLOT_SUFFIXES, require_matplotlib
+from lookahead_edit.cli_replay_output import check_output
 from lookahead_edit.types import UnsupportedModel
 
 if TYPE_CHECKING:
     from lookahead_edit.editor import Editor
     from lookahead_edit.targets.calibration import Calibration
+    from lookahead_edit.targets.roofline import Roofline
 
 CALIBRATE_EXAMPLES = """\b
 Examples:
   lookahead-edit calibrate
   lookahead-edit calibrate --model Qwen/Qwen2.5-Coder-7B-Instruct --force
+  lookahead-edit calibrate --target static --plot cost.png
 """
 
 
@@ -30,6 +34,10 @@ def calibrate(
     model: Model = None,
     force: Annotated[bool, typer.Option("--force", help="Measure even if there is a stored measurement.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    plot: Annotated[
+        str | None,
+        typer.Option("--plot", help="Draw it, with the least a pass could cost: .png, .svg or .pdf.", metavar="FILE"),
+    ] = None,
     dtype: DtypeOption = None,
     device: Device = None,
     target: TargetOption = TargetKind.DYNAMIC,
@@ -41,13 +49,24 @@ def calibrate(
     the --cost at which `replay` would reckon such a pass as it was measured.
     """
     display = Display(is_quiet=quiet)
+    if plot is not None:
+        check_output("--plot", plot, "", PLOT_SUFFIXES)
+        require_matplotlib()
     editor = open_editor(model, dtype, device, display, target)
     with display.live("measuring"):
         calibration = calibrate_editor(editor, force=force)
     if calibration is None:
         raise UnsupportedModel(f"{editor.model_name} could not be measured: its passes take too long here")
+    roofline = None if plot is None else _roofline(editor)
+    if plot is not None and roofline is not None:
+        from lookahead_edit.cli_plot_cost import plot_cost_curve
+
+        plot_cost_curve(calibration.curve, roofline, plot, title=_title(editor, target))
+        milliseconds = calibration.curve.costs[0][0] * 1000.0
+        display.say(f"drawn in {plot}; one token takes {milliseconds:.1f} ms, {_bound(roofline)}")
     if as_json:
-        write_standard_output(json.dumps(_document(editor, calibration), allow_nan=False) + "\n")
+        document = _document(editor, calibration) | ({} if roofline is None else {"roofline": roofline.to_json()})
+        write_standard_output(json.dumps(document, allow_nan=False) + "\n")
     else:
         _print_table(calibration)
     if calibration.path is None:
@@ -62,6 +81,31 @@ def calibrate_editor(editor: Editor, *, force: bool = False) -> Calibration | No
     from lookahead_edit.targets.hf import HfTarget
 
     return calibrate_target(editor.target, force=force) if isinstance(editor.target, HfTarget) else None
+
+
+def _roofline(editor: Editor) -> Roofline:
+    from lookahead_edit.targets.calibration import NUM_CONTEXT_TOKENS
+    from lookahead_edit.targets.hf import HfTarget
+    from lookahead_edit.targets.roofline import measure_roofline
+
+    assert isinstance(editor.target, HfTarget)
+    return measure_roofline(editor.target.model, min(NUM_CONTEXT_TOKENS, editor.target.max_context_tokens))
+
+
+def _bound(roofline: Roofline) -> str:
+    megabytes = (roofline.weight_bytes + roofline.cache_bytes) / 1e6
+    speed = roofline.bytes_per_second / 1e9
+    return f"reading {megabytes:,.0f} MB at the measured {speed:,.1f} GB/s {roofline.seconds(1) * 1000:.1f} ms"
+
+
+def _title(editor: Editor, target: TargetKind) -> str:
+    from lookahead_edit.targets.calibration import device_name
+    from lookahead_edit.targets.hf import HfTarget
+
+    assert isinstance(editor.target, HfTarget)
+    model = editor.target.model
+    dtype = str(model.dtype).removeprefix("torch.")
+    return f"{editor.model_name}, {dtype}, {device_name(model.device)}, {target.value} target"
 
 
 def replay_cost(width: int, relative_cost: float) -> float | None:

@@ -16,6 +16,7 @@ from lookahead_edit.cli_files import (
     require_writable,
     write_standard_output,
 )
+from lookahead_edit.cli_interrupt import raise_if_interrupted
 from lookahead_edit.cli_options import (
     SAMPLING,
     SPECULATION,
@@ -155,6 +156,7 @@ def _write(source: TextFile, result: EditResult, display: Display, *, is_forced:
             f"{source.name} was not written: the answer seems to leave code out; --force writes it all the same",
             code="placeholder",
         )
+    raise_if_interrupted()
     replace_text_file(source, result.text)
     num_edits = len(result.edits())
     display.say(f"{source.name}: written, {num_edits} change{'s' if num_edits != 1 else ''}")

@@ -61,17 +61,17 @@ class BlockScanner:
         self._block_start = 0
 
     def feed(self, tokens: IntArray) -> None:
-        """Reads the next tokens, int32[num_tokens]; about 0.1 µs for each."""
+        """Reads the next tokens, int32[num_tokens]; about 0.3 µs for each."""
         texts = self._vocabulary.texts_of(tokens)
+        ends = [index for index, text in enumerate(texts) if b"\n" in text or text == UNMAPPABLE]
         start = 0
-        for index, text in enumerate(texts):
-            if text == UNMAPPABLE:
+        for index in ends:
+            if texts[index] == UNMAPPABLE:
                 self._keep(b"".join(texts[start:index]))
                 self._end_turn(self._num_tokens + index)
-                start = index + 1
-            elif b"\n" in text:
+            else:
                 self._end_lines(b"".join(texts[start : index + 1]), self._num_tokens + index)
-                start = index + 1
+            start = index + 1
         self._keep(b"".join(texts[start:]))
         self._num_tokens += len(texts)
 

@@ -31,13 +31,14 @@ LAYERS = (
 WHERE = {
     "torch": r"verify|targets\..*|hook",
     "transformers": r"targets\..*|hook",
-    "matplotlib": r"cli_plot",
+    "matplotlib": r"cli_plot\w*",
     "peft": r"targets\..*",
     "huggingface_hub": r"targets\..*",
     "numba": r"kernels\..*|suffix_index",
     "typer": r"cli\w*",
     "rich": r"cli\w*|targets\..*",
     "vllm": r"vllm_plugin.*",
+    "httpx": r"vllm_plugin\..*",
     **dict.fromkeys(
         ("fastapi", "starlette", "sse_starlette", "pydantic", "prometheus_client", "uvicorn"), r"server\..*"
     ),

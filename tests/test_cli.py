@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -359,3 +360,25 @@ def test_a_quiet_display_still_warns(capfd: pytest.CaptureFixture[str]) -> None:
     display.say("figures")
     display.warn("code is missing")
     assert capfd.readouterr().err == "warning: code is missing\n"
+
+
+def test_ctrl_c_that_hits_a_destructor_still_keeps_the_file(
+    run: Run, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Unlucky(RecordedTarget):
+        def close(self, key: int) -> None:
+            class Dying:
+                def __del__(self) -> None:
+                    signal.raise_signal(signal.SIGINT)  # Python prints what is raised here, and goes on
+
+            Dying()
+            super().close(key)
+
+    tokens = ByteTokenizer().encode(f"{AFTER}```", parse_special=False)
+    editor = Editor(Unlucky(lambda prompt: tokens, end_token_id=257), ByteTokenizer(), model_name="logged")
+    lost: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lost.append)
+    outcome = run("edit", file, "-i", "Do it.", "--write", answer=editor)
+    assert len(lost) == 1
+    assert (outcome.status, file.read_text()) == (130, BEFORE)
+    assert run("edit", file, "-i", "Do it.", "--write").status == 0  # forgotten by the next command

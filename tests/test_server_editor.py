@@ -152,7 +152,7 @@ def test_default_model_serves_eight_edits_at_once_as_it_does_one_by_one():
 
     texts = [f"def add_{name}(first, second):\n    {name} = first + second\n    return {name}\n" for name in "abcd"]
     bodies = [
-        {"input": text, "instruction": f"Rename first to {word}.", "path": "add.py", "max_tokens": 40, "seed": 1}
+        {"input": text, "instruction": f"Rename first to {word}.", "path": "add.py", "max_tokens": 16, "seed": 1}
         for text in texts
         for word in ("left", "number")
     ]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from static_targets import (
-    BrokenRecorder,
     LogitsLog,
-    ReplayRecorder,
     open_sequence,
     random_tokens,
     run_together,
@@ -25,9 +22,6 @@ from lookahead_edit.drafters.scripted import ScriptedDrafter
 from lookahead_edit.engine import Engine
 from lookahead_edit.policy import POLICIES, FixedPolicy
 from lookahead_edit.targets.static import StaticTarget
-from lookahead_edit.targets.static_attention import attend_in_splits, causal_mask
-from lookahead_edit.targets.static_cache import rounded_capacity, rounded_length
-from lookahead_edit.targets.static_passes import PassRunner
 from lookahead_edit.types import IntArray, InvalidInput, UnsupportedModel
 
 STATIC = TargetConfig(kind="static")
@@ -197,202 +191,6 @@ def test_in_deterministic_mode_other_rows_change_no_bit(tiny_model: Any) -> None
     ]
     run_together(together, sequences)
     assert all(logs[length].equals(log) for length, log in expected.items())
-
-
-# Passes.
-
-
-def test_a_draft_longer_than_the_widest_pass_is_cut_and_counted_as_cut(
-    tiny_model: Any, random_prompt: IntArray
-) -> None:
-    model = tiny_model("llama")
-    truth = truth_of(model, random_prompt, 60)
-    target = StaticTarget(model, DETERMINISTIC)
-    sequence = open_sequence(target, random_prompt, SCRIPTS["oracle"](truth), 60)
-    rounds = [*Engine(target, FixedPolicy(64)).generate(sequence)]
-    assert [finished.num_draft_tokens for finished in rounds][:3] == [7, 7, 7]
-    assert all(finished.num_accepted_tokens == finished.num_draft_tokens for finished in rounds)
-
-
-def test_passes_are_recorded_once_a_shape_and_again_for_no_later_row(tiny_model: Any) -> None:
-    model = tiny_model("llama")
-    recorder = ReplayRecorder()
-    target = target_as_on_a_gpu(model, recorder=recorder)
-    texts = []
-    counts = []
-    for seed in range(4):
-        prompt = random_tokens(30, seed)
-        truth = truth_of(model, prompt, 40)
-        tokens, _ = decode(target, prompt, alternating(truth), num_new_tokens=40)
-        texts.append(tokens == truth[len(prompt) :].tolist())
-        counts.append(recorder.num_recordings)
-    assert all(texts)
-    assert counts[0] == counts[-1] <= 3
-    assert recorder.num_replays > 4 * recorder.num_recordings
-    assert target._reader.num_idle_bytes > 0
-
-
-def test_rows_that_live_at_once_have_caches_of_their_own(tiny_model: Any) -> None:
-    model = tiny_model("llama")
-    target = target_as_on_a_gpu(model)
-    prompts = [random_tokens(length, length) for length in (9, 30, 41, 17, 8, 60)]
-    sequences = [open_sequence(target, prompt, alternating(truth_of(model, prompt, 30)), 30) for prompt in prompts]
-    assert run_together(target, sequences) == [generated(model, prompt, 30) for prompt in prompts]
-    assert len(target._reader._idle) == 4
-
-
-def test_a_used_cache_shows_nothing_of_the_row_before(tiny_model: Any, random_prompt: IntArray) -> None:
-    """Even a NaN: a masked key has weight 0, but 0 times NaN is NaN."""
-    model = tiny_model("llama")
-    target = target_as_on_a_gpu(model)
-    decode(target, random_prompt, drafting("none", random_prompt), num_new_tokens=5)
-    (cache,) = target._reader._idle
-    for buffer in (*cache.keys, *cache.values):
-        buffer.fill_(torch.nan)
-    expected = generated(model, random_prompt, 30)
-    tokens, _ = decode(target, random_prompt, drafting("none", random_prompt), num_new_tokens=30)
-    assert tokens == expected
-
-
-def test_a_failed_recording_warns_once_and_passes_run_without(
-    tiny_model: Any, random_prompt: IntArray, caplog: pytest.LogCaptureFixture
-) -> None:
-    model = tiny_model("llama")
-    with caplog.at_level(logging.WARNING):
-        target = target_as_on_a_gpu(model, recorder=BrokenRecorder())
-        tokens, _ = decode(target, random_prompt, drafting("none", random_prompt))
-    assert tokens == generated(model, random_prompt)
-    assert [record.message for record in caplog.records] == [
-        "passes are not recorded, each is launched kernel by kernel: operation not permitted when stream is capturing"
-    ]
-
-
-@pytest.mark.parametrize("kind", ["static", "deterministic"])
-def test_where_memory_runs_out_passes_get_narrower_unless_bits_depend_on_it(
-    tiny_model: Any,
-    random_prompt: IntArray,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    kind: Any,
-) -> None:
-    model = tiny_model("llama")
-    truth = truth_of(model, random_prompt, 48)
-    target = target_as_on_a_gpu(model, TargetConfig(kind=kind, widths=(1, 4, 16), deterministic_width=16))
-    run = PassRunner.run
-
-    def run_out_of_memory(self: PassRunner, cache: Any, tokens: IntArray, *arguments: Any) -> Any:
-        if len(tokens) == 16:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-        return run(self, cache, tokens, *arguments)
-
-    monkeypatch.setattr(PassRunner, "run", run_out_of_memory)
-    with caplog.at_level(logging.WARNING):
-        if kind == "deterministic":
-            with pytest.raises(torch.OutOfMemoryError):
-                decode(target, random_prompt, SCRIPTS["oracle"](truth))
-            return
-        tokens, metrics = decode(target, random_prompt, SCRIPTS["oracle"](truth))
-    assert tokens == truth[len(random_prompt) :].tolist()
-    assert target.widths == (1, 4)
-    assert len(caplog.records) == 1
-    assert "no pass is 16 tokens wide any more" in caplog.records[0].message
-    assert metrics.acceptance_rate == 1.0
-
-
-def test_a_prompt_that_takes_too_much_memory_is_read_in_halves(
-    tiny_model: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    model, prompt = tiny_model("llama"), random_tokens(300)
-    target = StaticTarget(model, STATIC)
-    read = PassRunner.read
-
-    def run_out_of_memory(self: PassRunner, cache: Any, tokens: IntArray, *arguments: Any) -> Any:
-        if len(tokens) > 100:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-        return read(self, cache, tokens, *arguments)
-
-    monkeypatch.setattr(PassRunner, "read", run_out_of_memory)
-    tokens, _ = decode(target, prompt, drafting("none", prompt), num_new_tokens=10)
-    assert tokens == generated(model, prompt, 10)
-    assert len(caplog.records) == 3
-
-
-# Compiled.
-
-
-def test_compiled_passes_have_no_graph_break_and_are_not_compiled_again(
-    tiny_model: Any, random_prompt: IntArray
-) -> None:
-    """Whatever the width, the length and the capacity: one graph for single tokens, one for wider blocks."""
-    from torch._dynamo.utils import counters
-
-    model = tiny_model("llama")
-    config = TargetConfig(kind="static", widths=(1, 4, 16, 32))
-    target = target_as_on_a_gpu(model, config)
-    target._reader._runner = PassRunner(model, target._reader._runner._shape, compiles=True, backend="eager")
-    torch._dynamo.reset()
-    counters.clear()
-    target.warm_up(100)
-    num_graphs = counters["stats"]["unique_graphs"]
-    assert num_graphs == 2
-    for num_prompt_tokens in (3, 40, 900):
-        prompt = random_tokens(num_prompt_tokens)
-        truth = truth_of(model, prompt, 200)
-        tokens, _ = decode(target, prompt, alternating(truth), num_new_tokens=200)
-        assert tokens == truth[len(prompt) :].tolist()
-    assert counters["stats"]["unique_graphs"] == num_graphs
-    assert not counters["graph_break"]
-
-
-def test_what_can_not_be_compiled_runs_eagerly_after_one_warning(
-    tiny_model: Any, random_prompt: IntArray, caplog: pytest.LogCaptureFixture
-) -> None:
-    model = tiny_model("llama")
-    target = target_as_on_a_gpu(model)
-    runner = PassRunner(model, target._reader._runner._shape, compiles=True, backend="eager")
-    target._reader._runner = runner
-
-    def fail(*arguments: Any) -> Any:
-        raise RuntimeError("no compiler here\nand a long tale")
-
-    runner._compiled = fail
-    tokens, _ = decode(target, random_prompt, drafting("none", random_prompt))
-    assert tokens == generated(model, random_prompt)
-    assert [record.message for record in caplog.records] == [
-        "LlamaForCausalLM is not compiled, its passes run eagerly: no compiler here"
-    ]
-    assert not runner.is_compiled
-
-
-# Pieces.
-
-
-@pytest.mark.parametrize("num_key_heads", [1, 2, 4])
-def test_attention_in_splits_is_attention(num_key_heads: int) -> None:
-    torch.manual_seed(0)
-    width, num_attended, num_groups = 5, 1024, 4 // num_key_heads
-    query = torch.randn(num_key_heads, num_groups * width, 16)
-    key = torch.randn(num_key_heads, num_attended, 16)
-    value = torch.randn(num_key_heads, num_attended, 24)
-    slots = torch.arange(width) + 700
-    mask = causal_mask(slots, torch.arange(num_attended), num_groups, torch.float32)
-    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask[0], scale=0.3)
-    splits = value.reshape(num_key_heads, 4, 256, 24).transpose(0, 1).contiguous()
-    got = attend_in_splits(query, key, splits, mask[0], 0.3)
-    assert torch.allclose(got, expected, atol=1e-6)
-    # What is masked counts nothing, however large it is.
-    key[:, 705:] = 1e4
-    splits.transpose(0, 1).reshape(num_key_heads, 1024, 24)[:, 705:] = -1e4
-    assert torch.allclose(attend_in_splits(query, key, splits, mask[0], 0.3), expected, atol=1e-6)
-
-
-def test_lengths_are_rounded_by_at_most_an_eighth_and_never_down() -> None:
-    lengths = [rounded_length(number, 512) for number in range(1, 40_000)]
-    assert all(number <= length for number, length in enumerate(lengths, start=1))
-    assert all(length <= max(number + 511, number * 9 / 8) for number, length in enumerate(lengths, start=1))
-    assert len(set(lengths)) <= 8 * 6
-    assert all(length % 512 == 0 for length in lengths)
-    assert [rounded_capacity(number) for number in (1, 1025, 5000)] == [1024, 1280, 5120]
 
 
 # Refusals.

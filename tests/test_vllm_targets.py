@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
@@ -282,12 +282,23 @@ def server() -> Iterator[FakeServer]:
     fake.server_close()
 
 
-def remote_editor(server: FakeServer) -> EngineEditor:
-    target = RemoteVllmTarget(server.url, ServedModel("served", "default", 2048), api_key="key")
-    return EngineEditor(target, BYTES, model_name="served")
+@pytest.fixture
+def remote_editor() -> Iterator[Callable[[FakeServer], EngineEditor]]:
+    targets: list[RemoteVllmTarget] = []
+
+    def make(server: FakeServer) -> EngineEditor:
+        targets.append(RemoteVllmTarget(server.url, ServedModel("served", "default", 2048), api_key="key"))
+        return EngineEditor(targets[-1], BYTES, model_name="served")
+
+    yield make
+    for target in targets:
+        target.stop()
 
 
-def test_a_running_server_is_asked_and_answers_whole(server: FakeServer) -> None:
+RemoteEditor = Callable[[FakeServer], EngineEditor]
+
+
+def test_a_running_server_is_asked_and_answers_whole(server: FakeServer, remote_editor: RemoteEditor) -> None:
     assert served_model(server.url) == ServedModel("served", "default", 2048)
     result = remote_editor(server).edit(REQUEST)
     assert result.text == AFTER
@@ -300,7 +311,7 @@ def test_a_running_server_is_asked_and_answers_whole(server: FakeServer) -> None
     assert "lookahead_file" in body["vllm_xargs"]
 
 
-def test_several_streams_run_together(server: FakeServer) -> None:
+def test_several_streams_run_together(server: FakeServer, remote_editor: RemoteEditor) -> None:
     editor = remote_editor(server)
     scheduler = scheduler_of(editor)
     for number in range(6):
@@ -317,7 +328,7 @@ def test_several_streams_run_together(server: FakeServer) -> None:
     ],
 )
 def test_a_server_that_fails_is_named_in_one_line(
-    server: FakeServer, mode: str, error: type[Exception], message: str
+    server: FakeServer, remote_editor: RemoteEditor, mode: str, error: type[Exception], message: str
 ) -> None:
     server.mode = mode
     editor = remote_editor(server)
@@ -329,7 +340,7 @@ def test_a_server_that_fails_is_named_in_one_line(
 
 
 def test_a_server_that_falls_silent_is_left_and_so_is_one_that_nobody_waits_for(
-    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+    server: FakeServer, remote_editor: RemoteEditor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.mode = "hangs"
     gone: list[bool] = []

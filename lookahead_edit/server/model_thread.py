@@ -92,6 +92,7 @@ class ModelThread:
             self.is_busy = False
             with suppress(RuntimeError):  # the loop has closed, so nobody waits for it any more
                 loop.call_soon_threadsafe(self._post, news)
+            del news  # or a finished request would be kept until the next one comes
         scheduler.end_all(RuntimeError("the server is closing"))
 
     def _take_added(self, scheduler: Scheduler[Job]) -> bool:

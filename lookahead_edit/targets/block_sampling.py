@@ -44,7 +44,7 @@ class BlockSampler:
         ]
         scores, is_settled = warp_block(logits.float(), self._sampling)
         cumulative = scores.double().softmax(dim=-1).cumsum(dim=-1)
-        total = cumulative[:, -1:]
+        total = cumulative[:, -1:].contiguous()
         wanted = torch.tensor(noise, dtype=torch.float64).to(logits.device, non_blocking=True)[:, None]
         chosen = torch.searchsorted(cumulative, total * wanted, right=True)
         last = torch.searchsorted(cumulative, total, right=False)
@@ -56,9 +56,10 @@ class BlockSampler:
         return tokens[: num_agreeing(row.draft.tokens, tokens) + 1]
 
 
-def make_block_sampler(sampling: SamplingConfig, num_prompt_tokens: int) -> Sampler:
-    """The sampler for a configuration, for all positions at once where that is possible."""
-    ordered = make_sampler(sampling, num_prompt_tokens)
+def open_block_sampler(row: Row) -> Sampler:
+    """The sampler of a new row, for all positions at once where that is possible."""
+    sampling = row.sampling
+    ordered = make_sampler(sampling, row.num_prompt_tokens)
     if sampling.is_greedy or sampling.has_penalties or sampling.logit_bias:
         return ordered
     return BlockSampler(sampling, ordered)

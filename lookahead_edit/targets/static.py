@@ -15,6 +15,7 @@ from transformers import Cache, PreTrainedModel
 
 from lookahead_edit.config import TargetConfig
 from lookahead_edit.cost import CPU_CURVE, CostCurve
+from lookahead_edit.targets.block_sampling import open_block_sampler
 from lookahead_edit.targets.hf import HfTarget
 from lookahead_edit.targets.prompt_budget import share_whole_chunks
 from lookahead_edit.targets.rollback import RowCache
@@ -64,6 +65,9 @@ class StaticTarget(HfTarget):
                 param="widths",
             )
         is_cuda = model.device.type == "cuda"
+        # One by one, positions are sampled alike however many there are; all at once, sums may be split otherwise.
+        if open_sampler is None and is_cuda and config.kind == "static":
+            open_sampler = open_block_sampler
         is_padded = is_cuda or bool(config.compiles) or config.kind == "deterministic"
         if cost_curve is None and model.device.type == "cpu":
             cost_curve = CPU_CURVE.padded_to(config.pass_widths) if is_padded else CPU_CURVE

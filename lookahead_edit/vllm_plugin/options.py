@@ -32,7 +32,7 @@ class ProposerOptions:
     cost_curve: CostCurve | None = None  # given: nothing is measured
     workspace: tuple[str, ...] = ()  # files and folders that all requests may copy from
     max_workspace_tokens: int = 1_000_000
-    max_indexed_tokens_a_step: int = 16_384  # of all prompts together: 2 to 5 ms
+    max_indexed_tokens_a_step: int = 8192  # of all prompts together: 2 to 5 ms
     max_index_bytes: int = 2 * 2**30  # of all rows together; rows that don't fit draft nothing until others leave
     request_options: bool = True  # whether requests may say something in `vllm_xargs`
 

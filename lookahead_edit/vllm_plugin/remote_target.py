@@ -72,7 +72,8 @@ class RemoteVllmTarget:
         self._has_news = threading.Condition()
         self._loop = asyncio.new_event_loop()
         self._client: httpx.AsyncClient | None = None
-        threading.Thread(target=self._loop.run_forever, name="engine streams", daemon=True).start()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="engine streams", daemon=True)
+        self._thread.start()
 
     @property
     def max_context_tokens(self) -> int:
@@ -113,6 +114,21 @@ class RemoteVllmTarget:
         stream = self._streams.pop(key, None)
         if stream is not None:
             self._loop.call_soon_threadsafe(_cancel, stream)
+
+    def stop(self) -> None:
+        """Closes all streams and the thread; the target can't be used after that."""
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(CONNECT_SECONDS)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CONNECT_SECONDS)
+        self._loop.close()
+
+    async def _end(self) -> None:
+        tasks = [task for task in asyncio.all_tasks(self._loop) if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._client is not None:
+            await self._client.aclose()
 
     def _open(self, row: Row) -> None:
         stream = self._streams[row.key] = _Stream()

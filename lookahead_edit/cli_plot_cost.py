@@ -1,0 +1,81 @@
+"""Plots what a pass costs by its width, and the least it could cost on the machine it was measured on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lookahead_edit.cli_plot import COLORS, DOTS_PER_INCH, INK, LINE_STYLES, MARKERS, MUTED, require_matplotlib
+from lookahead_edit.types import InvalidInput
+
+if TYPE_CHECKING:
+    from lookahead_edit.cost import CostCurve
+    from lookahead_edit.targets.roofline import Roofline
+
+
+def plot_cost_curve(curve: CostCurve, roofline: Roofline, name: str, *, title: str) -> None:
+    """Writes the plot.
+
+    Args:
+        curve: in seconds.
+        roofline: of single rows.
+        name: the file, one of PLOT_SUFFIXES.
+        title: one line above.
+
+    Raises:
+        InvalidInput: matplotlib is not installed, or the file can't be written.
+    """
+    require_matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    figure = Figure(figsize=(7.6, 4.6), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1))
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, fontsize=10, color=MUTED, x=0.012, ha="left")
+    axes = figure.subplots()
+    _draw(axes, curve, roofline)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(MUTED)
+    axes.tick_params(which="both", color=MUTED, labelcolor=INK, labelsize=9)
+    try:
+        figure.savefig(name, dpi=DOTS_PER_INCH)
+    except OSError as error:
+        raise InvalidInput(f"can't write {name}: {error.strerror or error}", param="plot") from None
+
+
+def _draw(axes: Any, curve: CostCurve, roofline: Roofline) -> None:
+    widths = curve.widths
+    for number, (batch_size, costs) in enumerate(zip(curve.batch_sizes, curve.costs, strict=True)):
+        axes.plot(
+            widths,
+            [1000.0 * cost for cost in costs],
+            color=COLORS[number % len(COLORS)],
+            marker=MARKERS[number % len(MARKERS)],
+            linestyle=LINE_STYLES[number % len(LINE_STYLES)],
+            markersize=5,
+            linewidth=1.8,
+            label="measured" if curve.batch_sizes == (1,) else f"measured, {batch_size} row{'s'[: batch_size > 1]}",
+        )
+    grid = range(1, widths[-1] + 1)
+    bound = [1000.0 * roofline.seconds(width) for width in grid]
+    axes.plot(grid, bound, color=INK, linewidth=1.4, linestyle=":", label="roofline, 1 row")
+    axes.fill_between(grid, 0.0, bound, color=MUTED, alpha=0.08, linewidth=0.0)
+    share = roofline.seconds(1) / curve.costs[0][0]
+    axes.annotate(
+        f"one token: {share:.0%} of the roofline",
+        (1, 1000.0 * curve.costs[0][0]),
+        xytext=(6, 10),
+        textcoords="offset points",
+        fontsize=8.5,
+        color=MUTED,
+    )
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlim(1, widths[-1])
+    axes.set_ylim(bottom=0.0)
+    axes.set_xlabel("width of the pass (drafted tokens + 1)", fontsize=9.5, color=INK)
+    axes.set_ylabel("milliseconds", fontsize=9.5, color=INK)
+    axes.set_title("What a pass costs", loc="left", fontsize=12, fontweight="bold", color=INK)
+    axes.grid(True, which="major", color="#e3e7eb", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.legend(frameon=False, fontsize=9)
