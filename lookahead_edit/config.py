@@ -242,6 +242,9 @@ class ServerConfig:
     drift: DriftConfig = field(default=DriftConfig())
 
     def __post_init__(self) -> None:
+        # An unset variable of the shell must not open the server, and no header can carry blanks at a key's ends.
+        is_key = self.api_key is None or self.api_key.strip() == self.api_key != ""
+        _require(is_key, "api_key", "not to be empty, nor to begin or end with blanks", "one that is or does")
         _require(0 <= self.port <= 65535, "port", "between 0 and 65535", self.port)
         _require(self.max_body_bytes >= 1, "max_body_bytes", "of at least 1", self.max_body_bytes)
         _require(self.max_queued_requests >= 0, "max_queued_requests", "of at least 0", self.max_queued_requests)

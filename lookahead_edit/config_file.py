@@ -52,6 +52,8 @@ def read_server_config(path: Path) -> ServerConfig:
         raise InvalidInput(f"{path}: expected TOML, got: {_one_line(error)}", param="config") from None
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}", param=error.param) from None
+    except (ValueError, OverflowError, RecursionError) as error:  # numbers of thousands of digits, arrays as deep
+        raise InvalidInput(f"{path}: expected usable values, got: {_one_line(error)}", param="config") from None
 
 
 def _server_config(document: Mapping[str, Any]) -> ServerConfig:

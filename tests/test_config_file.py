@@ -140,3 +140,20 @@ def test_a_file_that_is_none_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b"# \xe9")
     with pytest.raises(InvalidInput, match="expected TOML in UTF-8, got other bytes"):
         read_server_config(tmp_path / "latin.toml")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [f"timeout_seconds = {'9' * 400}", f"timeout_seconds = {'9' * 5000}", f"models = {'[' * 5000}{']' * 5000}"],
+    ids=["400 digits", "5000 digits", "nested"],
+)
+def test_monstrous_values_are_one_line_too(tmp_path: Path, line: str) -> None:
+    with pytest.raises(InvalidInput, match=r"server\.toml: expected") as failure:
+        read(tmp_path, f"[routes.interactive]\n{line}\n")
+    assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize("key", ["", " secret", "secret "])
+def test_a_key_that_no_header_can_carry_is_refused(key: str) -> None:
+    with pytest.raises(InvalidInput, match="api_key not to be empty"):
+        ServerConfig(api_key=key)

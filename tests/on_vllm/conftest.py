@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "on_vllm/" in item.nodeid:
             item.add_marker(pytest.mark.vllm)
             item.add_marker(pytest.mark.filterwarnings("ignore"))  # vLLM's own
-            item.add_marker(pytest.mark.timeout(1800))
+            item.add_marker(pytest.mark.timeout(3600))
 
 
 @pytest.fixture(scope="session")

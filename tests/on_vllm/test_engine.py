@@ -15,7 +15,7 @@ from lookahead_edit.tokenizer import HfTokenizer
 
 pytest.importorskip("vllm", reason="needs vLLM in its own environment: make test-vllm")
 
-MAX_TOKENS = 128
+MAX_TOKENS = 64
 NUM_EDITS = 50
 CONTEXT = 1024
 
