@@ -74,7 +74,7 @@ EXACTNESS_CASES = (
 def check_exactness(
     case: ExactnessCase, shape: Shape, *, device: str, num_prompt_tokens: Sequence[int], num_tokens: int
 ) -> dict[str, Any]:
-    """The audit's report as JSON: without drafts against the model itself, and with `suffix`, right and wrong drafts."""
+    """The audit's report as JSON: without drafts against the model itself, and with `suffix`, right, wrong drafts."""
     model = random_model(shape, device=device, dtype=getattr(torch, case.dtype))
     generator = np.random.default_rng(0)
     prompts = []
@@ -173,7 +173,7 @@ def _row(tokens: IntArray, drafted: IntArray) -> Row:
 
 
 class RecordedSampler:
-    """Accepts what the log says, after the work that greedy acceptance is: the text is the trace's, the time is real."""
+    """Accepts what the log says, after the work of greedy acceptance: the text is the trace's, the time is real."""
 
     def __init__(self, text: IntArray) -> None:
         self._text = text  # int32[num_tokens]: prompt, output and end token

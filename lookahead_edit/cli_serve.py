@@ -74,7 +74,7 @@ def serve(
     engine_key: EngineKey = None,
     engine_options: EngineOptions = None,
 ) -> None:
-    """Serves edits, chats and completions over HTTP, plain and streamed.
+    """Serves edits, chats and completions over HTTP.
 
     POST /v1/edits, /v1/chat/completions and /v1/completions; /health, /v1/models and /metrics stand beside them.
     """
