@@ -192,9 +192,10 @@ def print_row(one: Measured) -> None:
     )
 
 
-async def run(arguments: argparse.Namespace, url: str) -> tuple[list[Measured], dict[str, str]]:
+async def run(
+    arguments: argparse.Namespace, edits: Sequence[BenchEdit], url: str
+) -> tuple[list[Measured], dict[str, str]]:
     """Warms up, serves each edit to a lone client, then measures."""
-    edits = chosen_edits(arguments.edits)
     named = [(edit.name, body) for edit, body in zip(edits, bodies(edits, arguments.max_tokens), strict=True)]
     alone = await measure(url, "auto", 1, named)
     expected = {one.name: one.text for one in alone.served}
@@ -216,9 +217,10 @@ async def run(arguments: argparse.Namespace, url: str) -> tuple[list[Measured], 
 def main() -> int:
     """Measures and prints; 1 where a text is not the one a lone client was served."""
     arguments = parse_arguments()
+    edits = chosen_edits(arguments.edits)
     load_before = load_average()
     with server(arguments) as url:
-        measured, expected = asyncio.run(run(arguments, url))
+        measured, expected = asyncio.run(run(arguments, edits, url))
         model = httpx.get(f"{url}/health", trust_env=False).json()["model"]
     document = {
         "benchmark": "server",

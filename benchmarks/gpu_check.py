@@ -61,6 +61,7 @@ class Plan:
     context_lengths: tuple[int, ...]
     num_repeats: int
     num_traces: int
+    max_trace_tokens: int  # prompt and output
 
 
 FULL = Plan(
@@ -75,6 +76,7 @@ FULL = Plan(
     context_lengths=(2048, 16_384),
     num_repeats=15,
     num_traces=24,
+    max_trace_tokens=16_384,
 )
 REHEARSAL = Plan(
     device="cpu",
@@ -87,7 +89,8 @@ REHEARSAL = Plan(
     target=TargetConfig(kind="static", widths=(1, 8, 32)),
     context_lengths=(64, 600),
     num_repeats=2,
-    num_traces=2,
+    num_traces=1,
+    max_trace_tokens=1600,  # which are bytes there
 )
 
 
@@ -214,11 +217,7 @@ def load_traces(plan: Plan, tokenizer: Tokenizer) -> list[TokenTrace]:
     """Some of the shipped edits, of all kinds, as tokens."""
     with TRACES.open("rb") as file:
         traces = [tokenize_trace(trace, tokenizer) for _, trace in read_traces(file)]
-    fitting = [
-        trace
-        for trace in traces
-        if len(trace.prompt) + len(trace.output) + max(plan.target.widths) < plan.shape.max_position_embeddings
-    ]
+    fitting = [trace for trace in traces if len(trace.prompt) + len(trace.output) <= plan.max_trace_tokens]
     return list(spread(fitting, plan.num_traces))
 
 
