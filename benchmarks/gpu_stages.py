@@ -26,6 +26,8 @@ from lookahead_edit.speculation import make_drafter, make_policy
 from lookahead_edit.targets.auditing import AuditPrompt, audit
 from lookahead_edit.targets.making import make_target
 from lookahead_edit.targets.roofline import Roofline
+from lookahead_edit.targets.static import StaticTarget
+from lookahead_edit.targets.static_reader import MIN_ATTENDED_STEP
 from lookahead_edit.types import (
     Draft,
     Drafter,
@@ -235,9 +237,8 @@ class EditReplay:
         self._tokenizer = tokenizer
         self._curve = curve
         self._roofline = roofline
-        self.totals: dict[str, ReplayTotals] = {}
+        self.totals = {method: ReplayTotals() for method in METHODS}
         self.num_traces = 0
-        self.reset()
 
     def add(self, trace: TokenTrace) -> None:
         """Replays a trace with every method; the one that begins changes from trace to trace."""
@@ -247,10 +248,13 @@ class EditReplay:
             self._replay(trace, method)
         self.num_traces += 1
 
-    def reset(self) -> None:
-        """Forgets what was measured so far."""
-        self.totals = {method: ReplayTotals() for method in METHODS}
-        self.num_traces = 0
+    def warm_up(self, num_tokens: int) -> None:
+        """Compiles kernels, and records the passes of texts of up to so many tokens, the longest first."""
+        for method in METHODS:
+            self._drafter_and_policy(method)
+        if isinstance(self._target, StaticTarget):
+            for length in range(num_tokens, 0, -MIN_ATTENDED_STEP):
+                self._target.warm_up(length)
 
     def to_json(self) -> dict[str, Any]:
         """The totals by method."""

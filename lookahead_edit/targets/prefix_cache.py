@@ -27,8 +27,8 @@ class PrefixCache:
     from the time an answer takes whether a beginning was seen before.
 
     What is put and found is copied, so an entry holds no more memory than its tokens need, serves any number of rows,
-    and they share nothing. Copying is a move of memory, far cheaper than reading: 1,000 tokens of SmolLM2, 46 kB each in
-    float32, took 65 ms on a loaded CPU.
+    and they share nothing. Copying is a move of memory, far cheaper than reading: 1,000 tokens of SmolLM2, 46 kB each,
+    took 65 ms on a loaded CPU.
 
     Args:
         max_bytes: of keys and values together; what is larger by itself is not kept, and 0 keeps nothing.
