@@ -182,16 +182,18 @@ class Check:
         self._path.write_text(json.dumps(self.document, indent=1) + "\n", encoding="utf-8")
 
     def judge(self) -> None:
-        """Whether the goals are met; a rehearsal judges nothing but exactness."""
+        """Whether the goals are met, None where that wasn't measured; a rehearsal judges nothing but exactness."""
         document = self.document
-        goals: dict[str, bool | None] = {"exact": not any(report["bug"] for report in document["exactness"])}
-        if not document["rehearsal"] and document["passes"] and "edits" in document:
-            edit = document["edits"]["edit"]
-            goals[f"edits at least {MIN_TIMES_PLAIN:g} times plain"] = edit["times_plain"] >= MIN_TIMES_PLAIN
-            outside = edit["outside_forward"] <= MAX_OUTSIDE_FORWARD
+        reports, edit = document["exactness"], document.get("edits", {}).get("edit")
+        goals: dict[str, bool | None] = {"exact": not any(report["bug"] for report in reports) if reports else None}
+        if not document["rehearsal"]:
+            times = None if edit is None else edit["times_plain"] >= MIN_TIMES_PLAIN
+            goals[f"edits at least {MIN_TIMES_PLAIN:g} times plain"] = times
+            outside = None if edit is None else edit["outside_forward"] <= MAX_OUTSIDE_FORWARD
             goals[f"at most {MAX_OUTSIDE_FORWARD:.0%} of a round outside the forward"] = outside
-            fraction = document["passes"][0]["passes"][0]["fraction_of_roofline"]
-            goals[f"width 1 at least {MIN_FRACTION:.0%} of the roofline"] = fraction >= MIN_FRACTION
+            narrowest = document["passes"][0]["passes"][0] if document["passes"] else None
+            reached = None if narrowest is None else narrowest["fraction_of_roofline"] >= MIN_FRACTION
+            goals[f"width 1 at least {MIN_FRACTION:.0%} of the roofline"] = reached
         document["goals"] = goals
         document["environment"]["load_after"] = load_average()
 

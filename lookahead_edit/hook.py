@@ -31,6 +31,7 @@ from lookahead_edit.sequence import Sequence
 from lookahead_edit.speculation import make_drafter, make_policy
 from lookahead_edit.targets.calibration import stored_curve
 from lookahead_edit.targets.hf import CACHE_KEYWORDS, HfTarget, RowCache, require_decoder, require_rollback
+from lookahead_edit.targets.making import make_target
 from lookahead_edit.targets.static import StaticTarget
 from lookahead_edit.tokenizer import HfTokenizer
 from lookahead_edit.types import Draft, IntArray, InvalidInput, Row, Source, SourceKind, UnsupportedModel
@@ -106,7 +107,7 @@ class LookaheadEdit:
         make_policy(self.speculation)  # refuses what it doesn't know, and may have kernels of its own
         self.seed = None if seed is None else operator.index(seed)
         self.target = target or TargetConfig()
-        self._static_target: StaticTarget | None = None
+        self._static_target: HfTarget | None = None
         self._rows: dict[int, _HookRow] = {}  # of the call in hand, by the key of their sequence
         self.metrics = SpeculationMetrics()
         self.row_metrics: list[SpeculationMetrics] = []
@@ -172,9 +173,7 @@ class LookaheadEdit:
         if any(cache.num_cached_tokens or cache.num_hidden_tokens for cache in caches.values()):
             raise InvalidInput(f"expected an empty cache with a {self.target.kind} target", param="past_key_values")
         if self._static_target is None or self._static_target.model is not model:
-            self._static_target = StaticTarget(
-                model, self.target, open_sampler=self._open_sampler, cost_curve=stored_curve(model, self.target)
-            )
+            self._static_target = make_target(model, self.target, open_sampler=self._open_sampler)
         return self._static_target
 
     def _open_sampler(self, opened: Row) -> Sampler:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import SHAPE
 from server_harness import on_socket
 from static_targets import random_tokens
+from tiny_models import SHAPE
 from transformers.cache_utils import DynamicLayer
 
 from lookahead_edit import cli, cli_audit

@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers as hf
 from batches import Request, random_requests, serve_together, served_alone
-from conftest import SHAPE, VOCAB_SIZE
+from tiny_models import SHAPE, VOCAB_SIZE
 
 from lookahead_edit.config import SamplingConfig, TargetConfig
 from lookahead_edit.engine import Engine

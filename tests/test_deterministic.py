@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import SHAPE
 from server_harness import on_socket
 from static_targets import random_tokens
+from tiny_models import SHAPE
 from tiny_tokenizers import byte_level_tokenizer
 
 import lookahead_edit

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import SHAPE
 from logged_editor import FILE, edited, logged_editor, target_of
+from tiny_models import SHAPE
 from tiny_tokenizers import byte_level_tokenizer
 
 import lookahead_edit

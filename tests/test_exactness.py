@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import VOCAB_SIZE
+from tiny_models import VOCAB_SIZE
 
 from lookahead_edit.config import SamplingConfig, SpeculationConfig, TargetConfig
 from lookahead_edit.drafters import DRAFTERS

@@ -304,7 +304,7 @@ def test_metrics_count_every_round(tiny_model: Any) -> None:
 
 
 def test_bfloat16_runs(tiny_model: Any) -> None:
-    from conftest import make_tiny_model
+    from tiny_models import make_tiny_model
 
     model = make_tiny_model("llama").to(torch.bfloat16)
     ours = model.generate(prompt(30), max_new_tokens=20, do_sample=False, custom_generate=LookaheadEdit())

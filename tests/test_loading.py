@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
-from conftest import SHAPE
+from tiny_models import SHAPE
 from tiny_tokenizers import byte_level_tokenizer
 
 from lookahead_edit.editor import GenerateRequest

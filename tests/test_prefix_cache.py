@@ -9,8 +9,8 @@ import pytest
 import torch
 import transformers as hf
 from batches import Request, random_requests, serve_together, served_alone
-from conftest import VOCAB_SIZE
 from test_hook import CACHE
+from tiny_models import VOCAB_SIZE
 
 from lookahead_edit.config import SamplingConfig, TargetConfig
 from lookahead_edit.engine import Engine

@@ -58,7 +58,7 @@ def test_what_a_pass_reads_is_counted_from_the_model(tiny_model: Any) -> None:
 
 def test_a_table_that_is_the_output_layer_too_counts_once(tiny_model: Any) -> None:
     import transformers as hf
-    from conftest import SHAPE
+    from tiny_models import SHAPE
 
     model = hf.LlamaForCausalLM(hf.LlamaConfig(**SHAPE, tie_word_embeddings=True))
     weights = {parameter.data_ptr(): parameter.numel() for parameter in model.parameters()}

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import SHAPE
 from logged_editor import FILE, logged_editor
 from scripted_editor import ScriptedEditor
+from tiny_models import SHAPE
 from tiny_tokenizers import byte_level_tokenizer
 
 from lookahead_edit.config import SamplingConfig, SpeculationConfig

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from conftest import SHAPE
 from server_harness import events, in_process
+from tiny_models import SHAPE
 
 from lookahead_edit.editor import Editor
 from lookahead_edit.tokenizer import ByteTokenizer

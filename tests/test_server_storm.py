@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 import torch
-from conftest import SHAPE
 from server_harness import counter, on_socket, raw_post, wait_until
+from tiny_models import SHAPE
 from tiny_tokenizers import byte_level_tokenizer
 
 from lookahead_edit.config import TargetConfig

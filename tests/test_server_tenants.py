@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import SHAPE
 from logged_editor import logged_editor
 from scripted_editor import ScriptedEditor
 from server_harness import events, in_process
 from starlette.testclient import TestClient
+from tiny_models import SHAPE
 from tiny_tokenizers import byte_level_tokenizer
 
 from lookahead_edit.drafters.edit import workspace_cache

@@ -23,7 +23,7 @@ from lookahead_edit.engine import Engine
 from lookahead_edit.policy import FixedPolicy
 from lookahead_edit.targets.static import StaticTarget
 from lookahead_edit.targets.static_attention import attend_in_splits, causal_mask
-from lookahead_edit.targets.static_cache import rounded_capacity, rounded_length
+from lookahead_edit.targets.static_cache import StaticRowCache, rounded_capacity, rounded_length
 from lookahead_edit.targets.static_passes import PassRunner
 from lookahead_edit.types import IntArray
 
@@ -143,6 +143,44 @@ def test_a_prompt_that_takes_too_much_memory_is_read_in_halves(
     assert len(caplog.records) == 3
 
 
+def test_caches_kept_for_later_rows_are_given_up_for_one_that_is_needed(
+    tiny_model: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = tiny_model("llama")
+    target = target_as_on_a_gpu(model)
+    prompt = random_tokens(30)
+    expected = generated(model, prompt, 20)
+    assert decode(target, prompt, drafting("none", prompt), num_new_tokens=20)[0] == expected
+    grow = StaticRowCache.grow
+
+    def run_out_of_memory(self: StaticRowCache, num_tokens: int) -> None:
+        if target._reader._idle:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        grow(self, num_tokens)
+
+    monkeypatch.setattr(StaticRowCache, "grow", run_out_of_memory)
+    run_together(target, [open_sequence(target, prompt, drafting("none", prompt), 5) for _ in range(2)])
+    assert len(target._reader._idle) == 2
+    longer = random_tokens(1500)
+    assert decode(target, longer, drafting("none", longer), num_new_tokens=20)[0] == generated(model, longer, 20)
+    assert [record.message for record in caplog.records] == [
+        "memory ran out, caches that were kept for later rows are given up"
+    ]
+
+
+def test_where_no_cache_can_be_given_up_the_row_fails_with_its_size(
+    tiny_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_out_of_memory(self: StaticRowCache, num_tokens: int) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    target = StaticTarget(tiny_model("llama"), STATIC)
+    monkeypatch.setattr(StaticRowCache, "grow", run_out_of_memory)
+    prompt = random_tokens(5)
+    with pytest.raises(MemoryError, match=r"no memory for a cache of \d+ tokens: CUDA out of memory"):
+        decode(target, prompt, drafting("none", prompt), num_new_tokens=1500)
+
+
 # Compiled.
 
 
@@ -166,6 +204,11 @@ def test_compiled_passes_have_no_graph_break_and_are_not_compiled_again(
         truth = truth_of(model, prompt, 200)
         tokens, _ = decode(target, prompt, alternating(truth), num_new_tokens=200)
         assert tokens == truth[len(prompt) :].tolist()
+    # Nor is another target of the same model.
+    other = target_as_on_a_gpu(model, config)
+    other._reader._runner = PassRunner(model, other._reader._runner._shape, compiles=True, backend="eager")
+    tokens, _ = decode(other, prompt, alternating(truth), num_new_tokens=200)
+    assert tokens == truth[len(prompt) :].tolist()
     assert counters["stats"]["unique_graphs"] == num_graphs
     assert not counters["graph_break"]
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from conftest import VOCAB_SIZE
 from test_hook import CACHE, both, prompt
+from tiny_models import VOCAB_SIZE
 from transformers.cache_utils import DynamicLayer
 
 from lookahead_edit.config import SamplingConfig, SpeculationConfig

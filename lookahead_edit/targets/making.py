@@ -31,4 +31,6 @@ def make_target(
     curve = stored_curve(model, config)
     if config.kind == "dynamic":
         return HfTarget(model, config, open_sampler=open_sampler, cost_curve=curve)
-    return StaticTarget(model, config, open_sampler=open_sampler, cost_curve=curve)
+    # What a dynamic target's passes cost is the next best guess.
+    other_curve = stored_curve(model) if curve is None else None
+    return StaticTarget(model, config, open_sampler=open_sampler, cost_curve=curve, dynamic_cost_curve=other_curve)

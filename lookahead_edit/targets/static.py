@@ -39,6 +39,7 @@ class StaticTarget(HfTarget):
         config: `kind` is "static" or "deterministic".
         open_sampler: the sampler of a new row; by default what its SamplingConfig says.
         cost_curve: what a pass costs, where it was measured.
+        dynamic_cost_curve: what one of the dynamic target does, to go by on a CPU.
 
     Raises:
         UnsupportedModel: models with sliding windows or recurrent states; in deterministic mode also those with
@@ -55,6 +56,7 @@ class StaticTarget(HfTarget):
         *,
         open_sampler: Callable[[Row], Sampler] | None = None,
         cost_curve: CostCurve | None = None,
+        dynamic_cost_curve: CostCurve | None = None,
     ) -> None:
         assert config.kind != "dynamic"
         widest = max(config.pass_widths)
@@ -70,7 +72,9 @@ class StaticTarget(HfTarget):
             open_sampler = open_block_sampler
         is_padded = is_cuda or bool(config.compiles) or config.kind == "deterministic"
         if cost_curve is None and model.device.type == "cpu":
-            cost_curve = CPU_CURVE.padded_to(config.pass_widths) if is_padded else CPU_CURVE
+            single = dynamic_cost_curve or CPU_CURVE
+            single = CostCurve(single.widths, single.costs[:1], shares_passes=False)
+            cost_curve = single.padded_to(config.pass_widths) if is_padded else single
         super().__init__(
             model,
             config,

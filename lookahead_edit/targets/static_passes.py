@@ -7,6 +7,7 @@ and one warning says so.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from lookahead_edit.types import IntArray
 
 logger = logging.getLogger(__name__)
 
+MAX_COMPILATIONS = 64  # of all models in the process; torch's own limit is 8
 NUM_WARM_UPS = 2  # before a recording: kernels are compiled, tuned and loaded, which a recording must not see
 
 
@@ -60,7 +62,6 @@ class CudaGraphRecorder:
 @dataclass(slots=True)
 class _Recording:
     block: Tensor  # int64[width + 1] on the device: tokens, and the slot of the first
-    staged: Tensor  # the same in memory that the device can read by itself
     replay: Callable[[], None]
     logits: Tensor  # float[width, vocab_size]
 
@@ -99,7 +100,7 @@ class PassRunner:
         self._shape = shape
         self._recorder = recorder
         self._device = model.device
-        self._compiled = torch.compile(self._forward, fullgraph=True, backend=backend) if compiles else None
+        self._compiled = _compiled_forward(backend) if compiles else None
 
     @property
     def is_compiled(self) -> bool:
@@ -115,7 +116,7 @@ class PassRunner:
         """An eager pass of any width, float[num_logits, vocab_size] of its last tokens; the cache then holds them."""
         block = torch.from_numpy(np.append(tokens, start).astype(np.int64)).to(self._device)
         attended = torch.arange(num_attended, device=self._device)
-        logits = self._forward(block, attended, cache, logits_to_keep=max(1, num_logits))
+        logits = _forward(self._model, self._shape, block, attended, cache, max(1, num_logits))
         return logits[logits.shape[0] - num_logits :]
 
     def run(self, cache: StaticRowCache, tokens: IntArray, start: int, num_attended: int) -> Tensor:
@@ -135,8 +136,8 @@ class PassRunner:
         if recording is None:
             return self.run(cache, tokens, start, num_attended)
         cache.recordings[key] = recording
-        recording.staged.copy_(torch.from_numpy(values))
-        recording.block.copy_(recording.staged, non_blocking=True)
+        # From ordinary memory, which may change as soon as the call returns; the device isn't waited for.
+        recording.block.copy_(torch.from_numpy(values), non_blocking=True)
         recording.replay()
         return recording.logits
 
@@ -146,10 +147,7 @@ class PassRunner:
     def _record(self, cache: StaticRowCache, values: NDArray[np.int64], num_attended: int) -> _Recording | None:
         """None, and no recorder from then on, where it fails."""
         assert self._recorder is not None
-        is_cuda = self._device.type == "cuda"
-        staged = torch.zeros(len(values), dtype=torch.int64, pin_memory=is_cuda)
-        staged.copy_(torch.from_numpy(values))
-        block, attended = staged.to(self._device, copy=True), self._attended(num_attended)
+        block, attended = torch.from_numpy(values).to(self._device, copy=True), self._attended(num_attended)
         try:
             replay, logits = self._recorder.record(lambda: self._run(block, attended, cache))
         except torch.OutOfMemoryError:
@@ -158,11 +156,11 @@ class PassRunner:
             logger.warning("passes are not recorded, each is launched kernel by kernel: %s", one_line(error))
             self._recorder = None
             return None
-        return _Recording(block, staged, replay, logits)
+        return _Recording(block, replay, logits)
 
     def _run(self, block: Tensor, attended: Tensor, cache: StaticRowCache) -> Tensor:
         if self._compiled is None:
-            return self._forward(block, attended, cache)
+            return _forward(self._model, self._shape, block, attended, cache)
         # One compilation for all widths above 1, all lengths and all capacities.
         if block.shape[0] > 2:
             torch._dynamo.mark_dynamic(block, 0)
@@ -172,7 +170,8 @@ class PassRunner:
         for buffer in cache.values:
             torch._dynamo.mark_dynamic(buffer, 0 if cache.has_splits else 2)
         try:
-            compiled: Tensor = self._compiled(block, attended, cache)
+            with torch._dynamo.config.patch(recompile_limit=MAX_COMPILATIONS):
+                compiled: Tensor = self._compiled(self._model, self._shape, block, attended, cache)
             return compiled
         except torch.OutOfMemoryError:
             raise
@@ -180,21 +179,38 @@ class PassRunner:
             name = type(self._model).__name__
             logger.warning("%s is not compiled, its passes run eagerly: %s", name, one_line(error))
             self._compiled = None
-            return self._forward(block, attended, cache)
+            return _forward(self._model, self._shape, block, attended, cache)
 
-    def _forward(self, block: Tensor, attended: Tensor, cache: StaticRowCache, logits_to_keep: int = 0) -> Tensor:
-        """float[num_logits, vocab_size]; of every token where `logits_to_keep` is 0."""
-        slots = block[-1] + torch.arange(block.shape[0] - 1, device=block.device)
-        positions = slots.clamp(max=self._shape.max_positions - 1)  # of padding: a model may have no further ones
-        cache.begin(slots, attended)
-        inputs: dict[str, Any] = {
-            self._shape.cache_keyword: cache,
-            "input_ids": block[None, :-1],
-            "position_ids": positions[None],
-            "attention_mask": causal_mask(slots, attended, self._shape.num_groups, self._model.dtype),
-            "use_cache": True,
-        }
-        if logits_to_keep and self._shape.takes_logits_to_keep:
-            inputs["logits_to_keep"] = logits_to_keep
-        logits: Tensor = self._model(**inputs).logits[0]
-        return logits
+
+def _forward(
+    model: PreTrainedModel,
+    shape: PassShape,
+    block: Tensor,
+    attended: Tensor,
+    cache: StaticRowCache,
+    logits_to_keep: int = 0,
+) -> Tensor:
+    """float[num_logits, vocab_size]; of every token where `logits_to_keep` is 0.
+
+    Not a method, so that what was compiled for a model serves every target of it.
+    """
+    slots = block[-1] + torch.arange(block.shape[0] - 1, device=block.device)
+    positions = slots.clamp(max=shape.max_positions - 1)  # of padding: a model may have no further ones
+    cache.begin(slots, attended)
+    inputs: dict[str, Any] = {
+        shape.cache_keyword: cache,
+        "input_ids": block[None, :-1],
+        "position_ids": positions[None],
+        "attention_mask": causal_mask(slots, attended, shape.num_groups, model.dtype),
+        "use_cache": True,
+    }
+    if logits_to_keep and shape.takes_logits_to_keep:
+        inputs["logits_to_keep"] = logits_to_keep
+    logits: Tensor = model(**inputs).logits[0]
+    return logits
+
+
+@functools.cache
+def _compiled_forward(backend: str) -> Callable[..., Tensor]:
+    compiled: Callable[..., Tensor] = torch.compile(_forward, fullgraph=True, backend=backend)
+    return compiled

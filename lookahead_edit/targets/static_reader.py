@@ -13,9 +13,9 @@ wherever they stand in it is up to the matrix kernels, and is tried out on the m
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -36,6 +36,9 @@ MIN_ATTENDED_STEP = 512  # the CPU's attention kernel takes keys in blocks of 51
 MAX_IDLE_CACHES = 4  # of closed rows, with what was recorded over them
 # A router sends the tokens of a block to experts together: what a token is multiplied with depends on the others.
 EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +115,17 @@ class StaticReader:
     def open_cache(self, num_tokens: int) -> StaticRowCache:
         """An empty cache, with room for twice as many tokens; one that was used before, where passes are recorded."""
         if self._idle:
-            cache = self._idle.pop()
+            cache = max(self._idle, key=lambda idle: idle.capacity)
+            self._idle.remove(cache)
             cache.clear()
             return cache
         num_wanted = min(2 * num_tokens, self._max_tokens) + self.widths[-1] + MIN_ATTENDED_STEP
-        return StaticRowCache(
-            self._layers,
+        model = self.model
+        return self._with_memory(
             num_wanted,
-            dtype=self.model.dtype,
-            device=self.model.device,
-            has_splits=self._has_splits,
+            lambda: StaticRowCache(
+                self._layers, num_wanted, dtype=model.dtype, device=model.device, has_splits=self._has_splits
+            ),
         )
 
     def close_cache(self, cache: StaticRowCache) -> None:
@@ -159,7 +163,7 @@ class StaticReader:
     def _read_eagerly(self, cache: StaticRowCache, tokens: IntArray, start: int, num_logits: int) -> Tensor:
         end = start + len(tokens)
         num_attended = rounded_length(end, MIN_ATTENDED_STEP) if self._has_splits else end
-        cache.grow(num_attended)
+        self._grow(cache, num_attended)
         try:
             return self._runner.read(cache, tokens, start, num_attended, num_logits)
         except torch.OutOfMemoryError as error:
@@ -192,7 +196,7 @@ class StaticReader:
         padded = np.full(part.width, tokens[part.end - 1], dtype=np.int32)
         padded[:num_tokens] = tokens[part.start : part.end]
         # More than is attended, so that compiled passes need not tell one from the other.
-        cache.grow(max(part.num_attended + MIN_ATTENDED_STEP, start + part.start + part.width))
+        self._grow(cache, max(part.num_attended + MIN_ATTENDED_STEP, start + part.start + part.width))
         return self._runner.run(cache, padded, start + part.start, part.num_attended)[:num_tokens].clone()
 
     def _parts(self, start: int, num_tokens: int) -> Iterator[_Part]:
@@ -207,6 +211,22 @@ class StaticReader:
                 end = min(end, num_attended - start)
             yield _Part(first, end, width, num_attended)
             first = end
+
+    def _grow(self, cache: StaticRowCache, num_tokens: int) -> None:
+        if num_tokens > cache.capacity:
+            self._with_memory(num_tokens, lambda: cache.grow(num_tokens))
+
+    def _with_memory(self, num_tokens: int, allocate: Callable[[], Result]) -> Result:
+        """Gives idle caches up where there is no room for another one."""
+        try:
+            return allocate()
+        except torch.OutOfMemoryError as error:
+            if not self._idle:
+                # Not torch's error: a narrower pass would need the cache as well.
+                raise MemoryError(f"no memory for a cache of {num_tokens} tokens: {one_line(error)}") from None
+        logger.warning("memory ran out, caches that were kept for later rows are given up")
+        self._idle.clear()
+        return self._with_memory(num_tokens, allocate)
 
     # What a model must be like.
 
