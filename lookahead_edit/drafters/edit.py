@@ -308,12 +308,13 @@ class EditDrafter:
 
     def _sources_of(self, chosen: int, num_tokens: int) -> SourceArray:
         assert self._index is not None
-        array, position = int(self._candidates[chosen, places.ARRAY]), int(self._candidates[chosen, places.POSITION])
+        _, array, position, _ = self._candidates[chosen].tolist()
         sources = np.empty(num_tokens, dtype=np.int8)
         if array == places.IN_PREDICTED:
-            num_file_tokens = max(len(self._file.tokens) - self._file.num_tokens_after_file - position, 0)
-            sources[:num_file_tokens] = self._file_kind
-            sources[num_file_tokens:] = int(SourceKind.PROMPT)
+            sources.fill(self._file_kind)
+            num_file_tokens = len(self._file.tokens) - self._file.num_tokens_after_file - position
+            if num_file_tokens < num_tokens:
+                sources[max(num_file_tokens, 0) :] = int(SourceKind.PROMPT)
         elif array == places.IN_WORKSPACE:
             sources.fill(int(SourceKind.CONTEXT))
         else:
