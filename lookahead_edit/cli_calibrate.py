@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from lookahead_edit.cli_display import Display
+from lookahead_edit.cli_display import Display, counted
 from lookahead_edit.cli_files import write_standard_output
 from lookahead_edit.cli_options import Device, DtypeOption, Model, Quiet, TargetKind, TargetOption, open_editor
 from lookahead_edit.cli_plot import PLOT_SUFFIXES, require_matplotlib
@@ -69,10 +70,22 @@ def calibrate(
         write_standard_output(json.dumps(document, allow_nan=False) + "\n")
     else:
         _print_table(calibration)
+    if calibration.is_doubtful:
+        display.warn(busy_warning(calibration))
     if calibration.path is None:
         display.say("could not be stored: there is no cache directory that can be written")
     else:
         display.say(f"{'measured, stored in' if calibration.is_new else 'found in'} {calibration.path}")
+
+
+def busy_warning(calibration: Calibration) -> str:
+    """What to say of a measurement that is doubtful."""
+    assert calibration.load is not None
+    cores = counted(calibration.load.num_cores, "core")
+    return (
+        f"the machine was busy when it was measured (a load of {calibration.load.average:.1f} on {cores}), so the "
+        "figures are doubtful; they are measured again when it is quiet"
+    )
 
 
 def calibrate_editor(editor: Editor, *, force: bool = False) -> Calibration | None:
@@ -125,6 +138,7 @@ def _document(editor: Editor, calibration: Calibration) -> dict[str, Any]:
         "path": None if calibration.path is None else str(calibration.path),
         "new": calibration.is_new,
         "seconds": calibration.seconds,
+        "load": None if calibration.load is None else dataclasses.asdict(calibration.load),
         "passes": [dict(zip(("width", "seconds", "relative", "c"), row, strict=True)) for row in rows],
     }
 

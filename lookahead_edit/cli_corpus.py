@@ -17,7 +17,7 @@ from typing import Annotated, cast
 import typer
 
 from lookahead_edit.cli_display import Display
-from lookahead_edit.cli_files import STDIN, write_standard_output
+from lookahead_edit.cli_files import STDIN, is_same_file, write_standard_output
 from lookahead_edit.corpus_datasets import blazedit_edits, canitedit_edits
 from lookahead_edit.corpus_edits import EditBounds, FileEdit, Tally, edit_traces
 from lookahead_edit.corpus_files import ContextBounds, parse_suffixes
@@ -191,6 +191,8 @@ def from_directories(
     context_characters: ContextCharacters = CONTEXT.max_characters,
 ) -> None:
     """Makes a trace of each file that differs. Compared are two folders or archives."""
+    for folder in (old, new):
+        _require_other_file(output, folder)
     suffixes = parse_suffixes(suffix or ())
     bounds = EditBounds(min_characters, max_characters, min_changed, max_changed)
     tally = Tally()
@@ -215,7 +217,7 @@ def canitedit(
     max_traces: MaxTraces = None,
 ) -> None:
     """Makes a trace of each record of CanItEdit."""
-    with _reading(records) as (file, bad_lines):
+    with _reading(records, output) as (file, bad_lines):
         edits = canitedit_edits(file, bad_lines.hear, instruction.value)
         _write(edit_traces(edits, None, bad_lines.tally), output, max_traces, bad_lines.tally)
 
@@ -223,7 +225,7 @@ def canitedit(
 @corpus_app.command("blazedit")
 def blazedit(records: Records, output: Output = STDIN, max_traces: MaxTraces = None) -> None:
     """Makes a trace of each record of old and new code. Fields may have any of the usual names."""
-    with _reading(records) as (file, bad_lines):
+    with _reading(records, output) as (file, bad_lines):
         edits = blazedit_edits(file, bad_lines.hear)
         _write(edit_traces(edits, None, bad_lines.tally), output, max_traces, bad_lines.tally)
 
@@ -247,7 +249,7 @@ def _transform(
     output: str,
     max_traces: int | None,
 ) -> None:
-    with _reading(traces) as (file, bad_lines):
+    with _reading(traces, output) as (file, bad_lines):
         found = (source_of(trace) for _, trace in read_traces(file, bad_lines.hear))
         sources = (source for source in found if source is not None)
         _write(
@@ -272,7 +274,8 @@ class _BadLines:
 
 
 @contextlib.contextmanager
-def _reading(name: str) -> Iterator[tuple[BufferedReader, _BadLines]]:
+def _reading(name: str, output: str) -> Iterator[tuple[BufferedReader, _BadLines]]:
+    _require_other_file(output, name)
     with contextlib.ExitStack() as stack:
         try:
             file = sys.stdin.buffer if name == STDIN else stack.enter_context(Path(name).open("rb"))
@@ -280,6 +283,18 @@ def _reading(name: str) -> Iterator[tuple[BufferedReader, _BadLines]]:
             reason = getattr(error, "strerror", None) or "not a file name"
             raise InvalidInput(f"can't read {name}: {reason}", param="file", code="unreadable_file") from None
         yield cast(BufferedReader, file), _BadLines()
+
+
+def _require_other_file(output: str, source: str | Path) -> None:
+    """Raises InvalidInput for an output that is the input, or a file of the folder that is read."""
+    is_inside = (
+        os.path.isdir(source)
+        and os.path.isfile(output)
+        and Path(output).resolve().is_relative_to(Path(source).resolve())
+    )
+    if is_inside or is_same_file(output, str(source)):
+        label = "standard output" if output == STDIN else output
+        raise InvalidInput(f"expected --output to be another file than the input, got {label}", param="output")
 
 
 def _context_bounds(is_wanted: bool, max_files: int, max_characters: int) -> ContextBounds | None:

@@ -96,7 +96,7 @@ def _meet_elsewhere() -> bool:
 
 
 def _update(status: Status, label: str, metrics: SpeculationMetrics) -> None:
-    parts = [f"{label}: {metrics.num_emitted_tokens} tokens"]
+    parts = [f"{label}: {counted(metrics.num_emitted_tokens, 'token')}"]
     if metrics.tokens_per_second is not None and metrics.decode_seconds > MIN_RATE_SECONDS:
         parts.append(f"{metrics.tokens_per_second:.0f} tokens/s")
     if metrics.acceptance_rate is not None:
@@ -104,17 +104,27 @@ def _update(status: Status, label: str, metrics: SpeculationMetrics) -> None:
     status.update(", ".join(parts))
 
 
+def counted(count: int, noun: str) -> str:
+    """A number and what it counts.
+
+    Example:
+        >>> counted(1, "round"), counted(2100, "round")
+        ('1 round', '2,100 rounds')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def summary(metrics: SpeculationMetrics) -> str:
     """The figures of one request in one line.
 
     Example: ``"412 tokens in 21 rounds (19.6 a round), 391 of 440 drafted tokens accepted (89 %), 61.3 tokens/s, …"``
     """
-    parts = [f"{metrics.num_emitted_tokens} tokens in {metrics.num_rounds} rounds"]
+    parts = [f"{counted(metrics.num_emitted_tokens, 'token')} in {counted(metrics.num_rounds, 'round')}"]
     if metrics.tokens_per_round is not None:
         parts[0] += f" ({metrics.tokens_per_round:.1f} a round)"
     if metrics.acceptance_rate is not None:
         parts.append(
-            f"{metrics.num_accepted_tokens} of {metrics.num_draft_tokens} drafted tokens accepted "
+            f"{metrics.num_accepted_tokens} of {counted(metrics.num_draft_tokens, 'drafted token')} accepted "
             f"({metrics.acceptance_rate:.0%})"
         )
     elif metrics.disabled_reason is None:
@@ -123,7 +133,7 @@ def summary(metrics: SpeculationMetrics) -> str:
         parts.append(f"{metrics.tokens_per_second:.1f} tokens/s")
     parts.append(
         f"{metrics.total_seconds:.1f} s (of these {metrics.prefill_seconds:.1f} s to read "
-        f"{metrics.num_prompt_tokens} prompt tokens)"
+        f"{counted(metrics.num_prompt_tokens, 'prompt token')})"
     )
     return ", ".join(parts)
 

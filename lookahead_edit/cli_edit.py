@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lookahead_edit.cli_display import Display, comparison, figures, show_diff, summary
+from lookahead_edit.cli_display import Display, comparison, counted, figures, show_diff, summary
 from lookahead_edit.cli_files import (
     TextFile,
     read_text_file,
@@ -71,7 +71,9 @@ def edit(
     ] = None,
     diff: Annotated[bool, typer.Option("--diff", help="Print the diff instead of the edited text.")] = False,
     write: Annotated[bool, typer.Option("--write", "-w", help="Write the file in place.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write even if the answer seems to leave code out.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write in spite of warnings, as of code that was left out.")
+    ] = False,
     as_json: Json = False,
     compare: Annotated[bool, typer.Option("--compare", help="Also decode plainly, and compare.")] = False,
     model: Model = None,
@@ -153,18 +155,17 @@ def _run_edit(editor: Editor, request: EditRequest, display: Display, label: str
 def _write(source: TextFile, result: EditResult, display: Display, *, is_forced: bool) -> None:
     if result.warnings and not is_forced:
         raise InvalidInput(
-            f"{source.name} was not written: the answer seems to leave code out; --force writes it all the same",
+            f"{source.name} was not written, for the reasons above; --force writes it all the same",
             code="placeholder",
         )
     raise_if_interrupted()
     replace_text_file(source, result.text)
-    num_edits = len(result.edits())
-    display.say(f"{source.name}: written, {num_edits} change{'s' if num_edits != 1 else ''}")
+    display.say(f"{source.name}: written, {counted(len(result.edits()), 'change')}")
 
 
 def _truncated(editor: Editor, result: EditResult) -> str:
     metrics = result.metrics
-    cut = f"the answer was cut off after {metrics.num_emitted_tokens} tokens, so nothing was written"
+    cut = f"the answer was cut off after {counted(metrics.num_emitted_tokens, 'token')}, so nothing was written"
     max_context_tokens = editor.target.max_context_tokens
     if metrics.num_prompt_tokens + metrics.num_emitted_tokens >= max_context_tokens:
         return f"{cut}: the model's context of {max_context_tokens} tokens is full; edit a --range instead"

@@ -13,6 +13,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from lookahead_edit.cli_display import counted
 from lookahead_edit.cli_files import write_standard_output
 from lookahead_edit.replay_explain import BONUS, CORRECTED, PLAIN, ExplainedRound, Explanation
 
@@ -102,8 +103,8 @@ def round_title(explained: ExplainedRound) -> str:
     if not explained.num_draft_tokens:
         return f"{head}nothing drafted ({explained.reason or 'no reason given'})"
     head += (
-        f"{explained.num_accepted_tokens} of {explained.num_draft_tokens} tokens from {explained.draft_origin} "
-        f"accepted, match of {explained.match_length}"
+        f"{explained.num_accepted_tokens} of {counted(explained.num_draft_tokens, 'token')} from "
+        f"{explained.draft_origin} accepted, match of {explained.match_length}"
     )
     if explained.num_accepted_tokens == explained.num_draft_tokens:
         return f"{head}\ndrafted {_sample_of(explained.accepted_text)}"

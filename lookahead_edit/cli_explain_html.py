@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from html import escape
 from itertools import groupby
 
+from lookahead_edit.cli_display import counted
 from lookahead_edit.cli_explain import ORIGIN_STYLES, OWN_ORIGINS, drafted_and_came, round_title, shares, visible_text
 from lookahead_edit.replay_explain import ExplainedRound, Explanation, Span
 
@@ -49,7 +50,8 @@ def _page(explanation: Explanation, title: str, cost: float) -> Iterator[str]:
     heading = escape(visible_text(title))
     num_rounds = len(explanation.rounds)
     figures = (
-        f"{explanation.num_tokens} tokens in {num_rounds} rounds, {explanation.num_tokens / num_rounds:.1f} a round"
+        f"{counted(explanation.num_tokens, 'token')} in {counted(num_rounds, 'round')}, "
+        f"{explanation.num_tokens / num_rounds:.1f} a round"
     )
     yield (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -12,6 +12,7 @@ import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from lookahead_edit.text_lines import BOM
 from lookahead_edit.types import InvalidInput
@@ -91,6 +92,24 @@ def diff_path(name: str) -> str:
         absolute = absolute.parent.resolve() / absolute.name
     inside = absolute.is_relative_to(directory)
     return absolute.relative_to(directory if inside else absolute.anchor).as_posix()
+
+
+def is_same_file(output: str, source: str) -> bool:
+    """Whether writing `output` would change what is read from `source`; ``-`` are standard output and input.
+
+    Only regular files are: a terminal or a pipe can be both.
+    """
+    written, read = _status(output, sys.stdout), _status(source, sys.stdin)
+    if written is None or read is None or not stat.S_ISREG(written.st_mode):
+        return False
+    return os.path.samestat(written, read)
+
+
+def _status(name: str, stream: TextIO) -> os.stat_result | None:
+    """None where there is no such file, or the stream is none of the system's."""
+    with suppress(OSError, ValueError):
+        return os.fstat(stream.fileno()) if name == STDIN else os.stat(name)
+    return None
 
 
 def require_writable(file: TextFile) -> None:

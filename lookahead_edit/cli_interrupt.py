@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+EXIT_INTERRUPTED = 130
+
 _was_interrupted = threading.Event()
 
 
@@ -28,9 +30,14 @@ def remembering_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def was_interrupted() -> bool:
+    """Whether Ctrl-C was pressed since the latest block began, whatever became of the exception."""
+    return _was_interrupted.is_set()
+
+
 def raise_if_interrupted() -> None:
     """Raises KeyboardInterrupt if there was one that got lost."""
-    if _was_interrupted.is_set():
+    if was_interrupted():
         raise KeyboardInterrupt
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from lookahead_edit.cli_display import Display
+from lookahead_edit.cli_display import Display, counted
 from lookahead_edit.cli_explain import print_explanation
 from lookahead_edit.cli_explain_html import explanation_page
 from lookahead_edit.cli_files import STDIN, write_standard_output
@@ -30,7 +30,7 @@ from lookahead_edit.cli_replay_output import (
     print_table,
     write_file,
 )
-from lookahead_edit.config import SpeculationConfig
+from lookahead_edit.config import MAX_COST_RATIO, SpeculationConfig
 from lookahead_edit.replay_explain import Explanation
 from lookahead_edit.replay_explain import explain as explain_replay
 from lookahead_edit.replay_figures import DEFAULT_COSTS, TraceReplay
@@ -116,14 +116,16 @@ def replay(
     config = SpeculationConfig(policy=policy, max_draft_tokens=max_draft_tokens)
     _check_outputs(traces, per_trace, plot, html, has_explain=explain is not None)
     with opened_traces(traces) as file:
+        if explain is not None:
+            _require_named(file, explain, limit)
         names = _drafter_names(config, drafters)
         loaded = open_tokenizer(tokenizer, display)
         replaying = _make_replay(config, names, costs, loaded)
         explained = _Explained(explain, names[0] if drafters is not None else SPECULATION.drafter, costs[0])
-        bad_lines = _BadLines(display)
+        bad_lines = BadLines(display)
         from lookahead_edit.replay import tokenize_trace
 
-        with per_trace_rows(per_trace) as write_rows, _progress(file, display) as advance:
+        with per_trace_rows(per_trace) as write_rows, progress(file, display) as advance:
             for line_number, trace in islice(read_traces(file, bad_lines.add), limit):
                 try:
                     tokens = tokenize_trace(trace, loaded)
@@ -138,7 +140,7 @@ def replay(
     figures = replaying.figures()
     if not figures[0].traces:
         raise InvalidInput(f"expected at least one trace in {_label(traces)}, got none", param="traces")
-    heading = f"{_counted(figures[0].traces, 'trace')}, {figures[0].output_tokens:,} output tokens"
+    heading = f"{counted(figures[0].traces, 'trace')}, {counted(figures[0].output_tokens, 'output token')}"
     setting = f"policy {policy}, at most {config.draft_limit} drafted tokens"
     explanation = explained.explanation(loaded)
     title = f"{explained.id}: {explained.drafter}, c = {explained.cost:g}, {setting}"
@@ -163,8 +165,7 @@ def replay(
     if html is not None and explanation is not None:
         write_file(html, explanation_page(explanation, title=title, cost=explained.cost))
     if explain is not None and explanation is None:
-        among = _counted(figures[0].traces, "trace")
-        raise InvalidInput(f"expected --explain to name a trace, got {explain!r}, not among {among}", param="explain")
+        raise _not_named(explain, figures[0].traces)
 
 
 def open_tokenizer(name: str | None, display: Display) -> Tokenizer:
@@ -182,9 +183,9 @@ def _parse_costs(text: str) -> tuple[float, ...]:
             cost = float(part)
         except ValueError:
             cost = math.nan
-        if not (math.isfinite(cost) and cost >= 0.0):
+        if not 0.0 <= cost <= MAX_COST_RATIO:
             raise InvalidInput(
-                f"expected --cost to be finite numbers of at least 0 with commas between, got {part.strip()!r}",
+                f"expected --cost to be numbers from 0 to {MAX_COST_RATIO:g} with commas between, got {part.strip()!r}",
                 param="cost",
             )
         costs.append(cost)
@@ -224,6 +225,29 @@ def _make_replay(config: SpeculationConfig, names: list[str], costs: tuple[float
     return Replay(factories, costs, policy_factory(config), is_cost_aware=is_cost_aware)
 
 
+def _require_named(file: BufferedReader, wanted: str, limit: int | None) -> None:
+    """Raises InvalidInput for a trace that isn't there, before any is replayed; a pipe can only be read once."""
+    if not file.seekable():
+        return
+    start, num_traces, is_there = file.tell(), 0, False
+    for line_number, trace in islice(read_traces(file, lambda bad_line: None), limit):
+        num_traces, is_there = num_traces + 1, wanted in _names_of(trace.id, line_number)
+        if is_there:
+            break
+    if num_traces and not is_there:
+        raise _not_named(wanted, num_traces)
+    file.seek(start)
+
+
+def _not_named(wanted: str, num_traces: int) -> InvalidInput:
+    among = counted(num_traces, "trace")
+    return InvalidInput(f"expected --explain to name a trace, got {wanted!r}, not among {among}", param="explain")
+
+
+def _names_of(trace_id: str, line_number: int) -> tuple[str, str]:
+    return trace_id, f"#{line_number}"
+
+
 @contextmanager
 def opened_traces(name: str) -> Iterator[BufferedReader]:
     """The file, or standard input for ``-``; raises InvalidInput where it can't be read."""
@@ -246,7 +270,7 @@ def opened_traces(name: str) -> Iterator[BufferedReader]:
 
 
 @contextmanager
-def _progress(file: BufferedReader, display: Display) -> Iterator[Callable[[], None]]:
+def progress(file: BufferedReader, display: Display) -> Iterator[Callable[[], None]]:
     """A bar over the file's bytes, on a terminal only; what it yields is called after each trace."""
     if display.is_quiet or not display.console.is_terminal:
         yield lambda: None
@@ -255,19 +279,19 @@ def _progress(file: BufferedReader, display: Display) -> Iterator[Callable[[], N
 
     num_bytes = os.fstat(file.fileno()).st_size if file.seekable() else None
     columns = (TextColumn("replaying"), BarColumn(), TextColumn("{task.fields[num_traces]} traces"))
-    with Progress(*columns, TimeRemainingColumn(), console=display.console, transient=True) as progress:
-        task = progress.add_task("", total=num_bytes, num_traces=0)
+    with Progress(*columns, TimeRemainingColumn(), console=display.console, transient=True) as bar:
+        task = bar.add_task("", total=num_bytes, num_traces=0)
         num_traces = 0
 
         def advance() -> None:
             nonlocal num_traces
             num_traces += 1
-            progress.update(task, num_traces=num_traces, completed=file.tell() if num_bytes is not None else None)
+            bar.update(task, num_traces=num_traces, completed=file.tell() if num_bytes is not None else None)
 
         yield advance
 
 
-class _BadLines:
+class BadLines:
     """Reports bad lines, the first few one by one."""
 
     def __init__(self, display: Display) -> None:
@@ -282,7 +306,7 @@ class _BadLines:
     def finish(self) -> None:
         num_more = self.num_lines - MAX_SHOWN_BAD_LINES
         if num_more > 0:
-            self._display.warn(f"{_counted(num_more, 'more bad line')}")
+            self._display.warn(f"{counted(num_more, 'more bad line')}")
 
 
 class _Explained:
@@ -300,7 +324,7 @@ class _Explained:
     def keep(self, line_number: int, replayed: Mapping[tuple[str, float], TraceReplay]) -> None:
         """Keeps the first that is wanted."""
         candidate = replayed[self.drafter, self.cost]
-        if self._replayed is None and self._wanted in (candidate.trace.id, f"#{line_number}"):
+        if self._replayed is None and self._wanted in _names_of(candidate.trace.id, line_number):
             self._replayed = candidate
 
     def explanation(self, tokenizer: Tokenizer) -> Explanation | None:
@@ -310,10 +334,6 @@ class _Explained:
         if explanation is None:
             return None
         return {"drafter": self.drafter, "cost": self.cost, **dataclasses.asdict(explanation)}
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _label(name: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lookahead_edit.cli_files import write_standard_output
+from lookahead_edit.cli_files import is_same_file, write_standard_output
 from lookahead_edit.replay_figures import ReplayFigures, ReplayTotals, TraceReplay
 from lookahead_edit.types import InvalidInput
 
@@ -36,7 +35,7 @@ def check_output(option: str, name: str, traces: str, suffixes: Sequence[str]) -
     if path.is_dir() or not path.parent.is_dir():
         reason = "it is a directory" if path.is_dir() else f"there is no directory {path.parent}"
         raise InvalidInput(f"can't write {name}: {reason}", param=option, code="unwritable_file")
-    if path.exists() and os.path.exists(traces) and os.path.samefile(name, traces):
+    if is_same_file(name, traces):
         raise InvalidInput(f"expected {option} to be another file than the traces, got {name}", param=option)
 
 

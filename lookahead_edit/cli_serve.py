@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lookahead_edit.cli_calibrate import calibrate_editor
+from lookahead_edit.cli_calibrate import busy_warning, calibrate_editor
 from lookahead_edit.cli_display import Display
 from lookahead_edit.cli_engine import Engine, EngineKey, EngineOption, EngineOptions, EngineUrl, engine_loader
 from lookahead_edit.cli_options import (
@@ -55,16 +55,23 @@ def serve(
         typer.Option("--cors-origin", help="A web page's origin that may call; repeatable.", metavar="ORIGIN"),
     ] = None,
     max_batch_size: Annotated[
-        int, typer.Option("--max-batch", min=1, help="Requests that run together.", metavar="N")
+        int, typer.Option("--max-batch", "--max-batch-size", min=1, help="Requests that run together.", metavar="N")
     ] = SERVER.max_batch_size,
     max_queued_requests: Annotated[
-        int, typer.Option("--max-queue", min=0, help="More waiting requests are refused.", metavar="N")
+        int,
+        typer.Option(
+            "--max-queue", "--max-queued-requests", min=0, help="More waiting requests are refused.", metavar="N"
+        ),
     ] = SERVER.max_queued_requests,
     max_body_bytes: Annotated[
-        int, typer.Option("--max-body", min=1, help="Largest request, in bytes.", metavar="N")
+        int,
+        typer.Option("--max-body", "--max-body-bytes", min=1, help="Largest request, in bytes.", metavar="N"),
     ] = SERVER.max_body_bytes,
     grace_seconds: Annotated[
-        float, typer.Option("--grace", min=0.0, help="Time that running work gets at shutdown.", metavar="SECONDS")
+        float,
+        typer.Option(
+            "--grace", "--grace-seconds", min=0.0, help="Time that running work gets at shutdown.", metavar="SECONDS"
+        ),
     ] = SERVER.grace_seconds,
     dtype: DtypeOption = None,
     device: Device = None,
@@ -129,6 +136,8 @@ def calibrate_for_serving(editor: Editor) -> None:
     calibration = calibrate_editor(editor)
     if calibration is not None and calibration.is_new:
         typer.echo(f"measured what drafts cost on this machine ({calibration.seconds:.0f} s)", err=True)
+    if calibration is not None and calibration.is_doubtful:
+        typer.echo(f"warning: {busy_warning(calibration)}", err=True)
 
 
 def _is_given(context: typer.Context, name: str) -> bool:

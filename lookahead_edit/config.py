@@ -21,6 +21,10 @@ def _require(condition: bool, param: str, expected: str, got: object) -> None:
         raise InvalidInput(f"expected {param} {expected}, got {got!r}", param=param)
 
 
+MIN_TEMPERATURE = 1e-30  # divided by less, logits leave the range of float32
+MAX_COST_RATIO = 1000.0  # forward passes; no token costs nearly as much
+
+
 @dataclass(frozen=True)
 class SamplingConfig:
     """How a token is chosen from the target's logits. Temperature 0 is greedy.
@@ -44,6 +48,8 @@ class SamplingConfig:
             value = getattr(self, name)
             _require(math.isfinite(value), name, "to be a finite number", value)
         _require(0.0 <= self.temperature <= 100.0, "temperature", "between 0 and 100", self.temperature)
+        is_usable = self.temperature == 0.0 or self.temperature >= MIN_TEMPERATURE
+        _require(is_usable, "temperature", f"to be 0 or at least {MIN_TEMPERATURE:g}", self.temperature)
         _require(self.top_k >= 0, "top_k", "of at least 0", self.top_k)
         _require(0.0 < self.top_p <= 1.0, "top_p", "above 0 and at most 1", self.top_p)
         _require(0.0 <= self.min_p <= 1.0, "min_p", "between 0 and 1", self.min_p)
@@ -97,7 +103,7 @@ class SpeculationConfig:
             "above 0 and finite",
             self.draft_tokens_per_match,
         )
-        _require(0.0 <= self.cost_ratio < math.inf, "cost_ratio", "of at least 0 and finite", self.cost_ratio)
+        _require(0.0 <= self.cost_ratio <= MAX_COST_RATIO, "cost_ratio", f"of 0 to {MAX_COST_RATIO:g}", self.cost_ratio)
 
     @property
     def draft_limit(self) -> int:
@@ -114,6 +120,19 @@ class EditConfig:
     output_tokens_per_region_token: float = 1.5
     extra_output_tokens: int = 512
     num_context_lines: int = 20  # lines shown before and after a range
+    # Files that are only drafted from; what is beyond these is left out, which changes no text.
+    max_context_files: int = 1000
+    max_context_characters: int = 2**20  # of all of them together
+
+
+@dataclass(frozen=True)
+class AdviseConfig:
+    """What `advise` compares, and what it calls a gain."""
+
+    drafters: tuple[str, ...] = ("edit", "suffix", "ngram")
+    lengths: tuple[int, ...] = (4, 16, 64)  # fixed ones, beside auto
+    batch_sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    min_gain: float = 1.02  # times as fast; less isn't worth the trouble, nor told from noise
 
 
 TARGET_KINDS = ("dynamic", "static", "deterministic")
@@ -174,6 +193,8 @@ class RouteConfig:
 
     def __post_init__(self) -> None:
         _require(_ROUTE_NAME.fullmatch(self.name) is not None, "name", "of letters, digits, ., _ and -", self.name)
+        for model in self.models:
+            _require(model.strip() == model != "", "models", "to be names without blanks at their ends", model)
         for path in self.paths:
             _require(path.startswith("/") and not path.endswith("/"), "paths", 'like "/v1/edits"', path)
         _require(self.speculation in ("auto", "on", "off"), "speculation", "to be auto, on or off", self.speculation)
@@ -196,6 +217,8 @@ class RouteConfig:
 
 
 _ROUTE_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
+_ORIGIN = re.compile(r"\*|null|[A-Za-z][A-Za-z0-9+.-]*://[^\s/]+")  # no path, not even a slash
+_HOST = re.compile(r"[\w.-]{1,253}|[0-9a-fA-F:.]{2,45}(?:%[\w.-]+)?")  # a name or IPv4; IPv6, with its zone
 
 # One for each task; routes of the same name in a file take their place.
 DEFAULT_ROUTES = (
@@ -233,6 +256,7 @@ class ServerConfig:
     port: int = 8000
     api_key: str | None = None
     max_body_bytes: int = 16 * 1024 * 1024
+    body_seconds: float = 60.0  # from a request's headers to the end of its body
     max_queued_requests: int = 64
     max_batch_size: int = 8  # requests that run together
     grace_seconds: float = 30.0
@@ -245,12 +269,18 @@ class ServerConfig:
         # An unset variable of the shell must not open the server, and no header can carry blanks at a key's ends.
         is_key = self.api_key is None or self.api_key.strip() == self.api_key != ""
         _require(is_key, "api_key", "not to be empty, nor to begin or end with blanks", "one that is or does")
+        # An empty one would listen everywhere.
+        _require(_HOST.fullmatch(self.host) is not None, "host", "to be an address or a host's name", self.host)
         _require(0 <= self.port <= 65535, "port", "between 0 and 65535", self.port)
         _require(self.max_body_bytes >= 1, "max_body_bytes", "of at least 1", self.max_body_bytes)
         _require(self.max_queued_requests >= 0, "max_queued_requests", "of at least 0", self.max_queued_requests)
         _require(self.max_batch_size >= 1, "max_batch_size", "of at least 1", self.max_batch_size)
         _require(0.0 <= self.grace_seconds < math.inf, "grace_seconds", "of at least 0", self.grace_seconds)
-        _require(0.0 < self.ping_seconds < math.inf, "ping_seconds", "above 0", self.ping_seconds)
+        for name in ("ping_seconds", "body_seconds"):
+            value = getattr(self, name)
+            _require(0.0 < value < math.inf, name, "above 0", value)
+        for origin in self.cors_origins:
+            _require(_ORIGIN.fullmatch(origin) is not None, "cors_origins", 'like "https://a.example" or "*"', origin)
         for what in ("name", "models", "paths"):
             values = [getattr(route, what) for route in self.routes]
             listed = values if what == "name" else [each for value in values for each in value]

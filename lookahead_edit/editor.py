@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar, overload
 
-from lookahead_edit.config import EditConfig, SpeculationConfig
+from lookahead_edit.config import EditConfig, SamplingConfig, SpeculationConfig
 from lookahead_edit.engine import Engine
 from lookahead_edit.live import AnswerRule, AnswerText, LiveRequest
 from lookahead_edit.metrics import SpeculationMetrics
 from lookahead_edit.prompts import Prompt, PromptBuilder, RegionPrompt
 from lookahead_edit.sequence import EndTokenRule, Sequence
-from lookahead_edit.speculation import check_speculation, cost_curve_of, make_drafter, make_policy
+from lookahead_edit.speculation import (
+    NO_DRAFTER_MAKERS,
+    DrafterMakers,
+    check_speculation,
+    cost_curve_of,
+    make_drafter,
+    make_policy,
+)
 from lookahead_edit.tasks import EditRequest, EditResult, FinishReason, GenerateRequest, GenerateResult, Progress
 from lookahead_edit.text_answer import AnswerStream
 from lookahead_edit.text_placeholders import placeholder_lines
@@ -35,6 +42,8 @@ class Editor:
     `check`, `prompt_tokens` and `open` may be called from any thread, also while the target works; whatever steps the
     target (`stream`, `edit`, `stream_generate`, `generate`) one request at a time.
 
+    `drafters` are makers of drafters beside the usual ones, by the name that a request's speculation gives.
+
     Errors: InvalidInput (no instruction, region outside the text), ContextLengthExceeded, RequestCancelled.
 
     Example::
@@ -45,34 +54,55 @@ class Editor:
     """
 
     def __init__(
-        self, target: Target, tokenizer: Tokenizer, *, model_name: str = "model", config: EditConfig | None = None
+        self,
+        target: Target,
+        tokenizer: Tokenizer,
+        *,
+        model_name: str = "model",
+        config: EditConfig | None = None,
+        drafters: DrafterMakers = NO_DRAFTER_MAKERS,
     ) -> None:
         self.target = target
         self.tokenizer = tokenizer
         self.model_name = model_name
         self.config = config or EditConfig()
+        self.drafters = drafters
         self._make_drafter(SpeculationConfig())  # compiles its kernels
         make_policy(SpeculationConfig())  # which may have kernels of its own
 
-    def check(self, request: EditRequest | GenerateRequest) -> None:
-        """Raises what `open` would raise, without indexing anything."""
-        check_speculation(request.speculation)
-        num_prompt_tokens = len(self.prompt_tokens(request))
+    def check(self, request: EditRequest | GenerateRequest, is_cancelled: Callable[[], bool] = _never) -> None:
+        """Raises what `open` would raise, without indexing anything.
+
+        `is_cancelled` is asked while long texts are read: RequestCancelled, where it says so.
+        """
+        check_speculation(request.speculation, self.drafters)
+        num_prompt_tokens = len(self._prompt(request, is_cancelled, reads_sources=False).tokens)
         max_context_tokens = self._max_context_tokens(request)
         if num_prompt_tokens >= max_context_tokens:
             raise ContextLengthExceeded(num_prompt_tokens, max_context_tokens)
 
     def prompt_tokens(self, request: EditRequest | GenerateRequest) -> IntArray:
         """int32[num_prompt_tokens], what the model reads: for other decoders of the same prompt, and for counting."""
-        return self.prompt(request).tokens
+        return self._prompt(request, reads_sources=False).tokens
 
     def prompt(self, request: EditRequest | GenerateRequest) -> Prompt:
         """The prompt's tokens, what may be copied from, and how much may be written."""
+        return self._prompt(request)
+
+    def _prompt(
+        self,
+        request: EditRequest | GenerateRequest,
+        is_cancelled: Callable[[], bool] = _never,
+        *,
+        reads_sources: bool = True,
+    ) -> Prompt:
         builder = PromptBuilder(
             self.tokenizer,
             max_context_tokens=self._max_context_tokens(request),
             vocab_size=self.target.vocab_size,
             config=self.config,
+            is_cancelled=is_cancelled,
+            reads_sources=reads_sources,
         )
         return builder.for_edit(request) if isinstance(request, EditRequest) else builder.for_text(request)
 
@@ -103,12 +133,12 @@ class Editor:
 
         Args:
             request: what is wanted.
-            is_cancelled: asked between rounds and while the prompt is read.
+            is_cancelled: asked between rounds, and while texts are read here (which raises RequestCancelled).
             cache_group: requests of one group may reuse what the target keeps of each other's prompts; None: of nobody.
         """
         if isinstance(request, EditRequest):
             return self._open_edit(request, is_cancelled, cache_group)
-        prompt, answer = self.prompt(request), PlainStream(request.stop)
+        prompt, answer = self._prompt(request, is_cancelled), PlainStream(request.stop)
 
         def conclude(finish_reason: FinishReason, metrics: SpeculationMetrics) -> GenerateResult:
             return GenerateResult(answer.text, finish_reason, metrics, prompt.warnings)
@@ -152,14 +182,15 @@ class Editor:
     def _open_edit(
         self, request: EditRequest, is_cancelled: Callable[[], bool], cache_group: str | None
     ) -> LiveRequest[EditResult]:
-        prompt = self.prompt(request)
+        prompt = self._prompt(request, is_cancelled)
         assert isinstance(prompt, RegionPrompt)
-        answer = prompt.edit_prompt.answer_stream(request.stop)
+        answer, stop_tokens = prompt.edit_prompt.answer_stream(request.stop), self._stop_tokens(request)
 
         def conclude(finish_reason: FinishReason, metrics: SpeculationMetrics) -> EditResult:
-            return _edit_result(request, prompt, answer, finish_reason, metrics)
+            is_stopped = stop_tokens.has_stopped or answer.answer.is_stopped
+            return _edit_result(request, prompt, answer, finish_reason, metrics, is_stopped=is_stopped)
 
-        return self._open(request, prompt, answer, is_cancelled, cache_group, conclude)
+        return self._open(request, prompt, answer, is_cancelled, cache_group, conclude, stop_tokens)
 
     def _open(
         self,
@@ -169,19 +200,21 @@ class Editor:
         is_cancelled: Callable[[], bool],
         cache_group: str | None,
         conclude: Callable[[FinishReason, SpeculationMetrics], Result],
+        stop_tokens: EndTokenRule | None = None,
     ) -> LiveRequest[Result]:
         metrics = SpeculationMetrics(num_prompt_tokens=len(prompt.tokens))
+        stop_tokens = stop_tokens or self._stop_tokens(request)
         if not request.speculation.enabled:
             metrics.disabled_reason = "speculation is off for this request"
         text = AnswerRule(TextDecoder(self.tokenizer.decode, int(prompt.tokens[-1])), answer)
         started = time.perf_counter()
         sequence = Sequence(
             prompt.tokens,
-            drafter=self._make_drafter(request.speculation),
+            drafter=self._make_drafter(request.speculation, request.sampling),
             sampling=request.sampling,
             max_tokens=prompt.max_tokens,
             max_context_tokens=self._max_context_tokens(request),
-            stop_rules=[EndTokenRule(self.tokenizer.eos_token_ids | self._tokens_that_stop(request.stop)), text],
+            stop_rules=[EndTokenRule(self.tokenizer.eos_token_ids), stop_tokens, text],
             sources=prompt.sources,
             is_cancelled=is_cancelled,
             cache_group=cache_group,
@@ -191,13 +224,17 @@ class Editor:
         metrics.count_index_build(time.perf_counter() - started)
         return LiveRequest(sequence, text, metrics, conclude)
 
-    def _make_drafter(self, speculation: SpeculationConfig) -> Drafter:
-        return make_drafter(speculation, self.tokenizer)
+    def _make_drafter(self, speculation: SpeculationConfig, sampling: SamplingConfig | None = None) -> Drafter:
+        return make_drafter(speculation, self.tokenizer, sampling, self.drafters)
 
-    def _tokens_that_stop(self, stops: Iterable[str]) -> frozenset[int]:
-        """Special tokens leave no text behind, so as stop strings they are looked for among the tokens."""
+    def _stop_tokens(self, request: EditRequest | GenerateRequest) -> EndTokenRule:
+        """Special tokens leave no text behind, so as stop strings they are looked for among the tokens.
+
+        Those that end every answer are none: an answer that they end is whole.
+        """
         special_texts = set(self.tokenizer.special_texts)
-        return frozenset(int(self.tokenizer.encode(stop)[0]) for stop in stops if stop in special_texts)
+        tokens = frozenset(int(self.tokenizer.encode(stop)[0]) for stop in request.stop if stop in special_texts)
+        return EndTokenRule(tokens - self.tokenizer.eos_token_ids)
 
 
 def _edit_result(
@@ -206,11 +243,17 @@ def _edit_result(
     answer: AnswerStream,
     finish_reason: FinishReason,
     metrics: SpeculationMetrics,
+    *,
+    is_stopped: bool,
 ) -> EditResult:
-    region = prompt.region
-    after = region.apply(answer.answer.text)
+    region, text = prompt.region, answer.answer.text
+    restored: list[str] = []
+    if prompt.unwritable is not None:
+        text, restored = prompt.unwritable.put_back(text, is_cut_off=is_stopped or finish_reason == "length")
+    after = region.apply(text)
     placeholders = placeholder_lines(request.text, after)
-    warnings = [f"line {line.number} stands for code that is missing: {line.text}" for line in placeholders]
+    warnings = [*prompt.warnings, *restored]
+    warnings += [f"line {line.number} stands for code that is missing: {line.text}" for line in placeholders]
     if region.body and not answer.answer.text:
         warnings.append("the answer is empty, so the text to be edited was removed")
     return EditResult(
@@ -223,4 +266,5 @@ def _edit_result(
         final_newline=region.ends_with_newline,
         fence_stripped=answer.answer.fence_stripped,
         warnings=tuple(warnings),
+        is_stopped=is_stopped,
     )

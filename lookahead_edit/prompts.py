@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +12,11 @@ import numpy as np
 from lookahead_edit.chat_tokens import encode_chat, shows_tools
 from lookahead_edit.config import EditConfig
 from lookahead_edit.edit_text import EditPrompt, build_edit_prompt
-from lookahead_edit.tasks import EditRequest, GenerateRequest
-from lookahead_edit.text_lines import to_lf, with_final_newline
+from lookahead_edit.long_texts import CHARACTERS_PER_TOKEN, LongTexts
+from lookahead_edit.tasks import EditRequest, GenerateRequest, check_fields
+from lookahead_edit.text_lines import BOM, split_lines, to_lf, with_final_newline
 from lookahead_edit.text_region import Region
+from lookahead_edit.text_unwritable import UnwritableCharacters, WrittenText
 from lookahead_edit.types import (
     ContextLengthExceeded,
     IntArray,
@@ -22,6 +25,8 @@ from lookahead_edit.types import (
     SourceKind,
     Tokenizer,
 )
+
+LINE_BEFORE = "a\n"  # some tokenizers treat the beginning of a text in a way of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +45,43 @@ class RegionPrompt(Prompt):
 
     region: Region
     edit_prompt: EditPrompt
+    unwritable: UnwritableCharacters | None = None  # what the model's tokenizer loses of the region or the update
 
 
 class PromptBuilder:
     """Builds prompts for one tokenizer and one context length. Threads may share it.
 
-    Errors: InvalidInput (no instruction, region outside the text), ContextLengthExceeded.
+    Args:
+        tokenizer: the model's.
+        max_context_tokens: of prompt and answer together.
+        vocab_size: token ids are below it.
+        config: how an edit is asked for, and how much of other files is read.
+        is_cancelled: asked between pieces of long texts.
+        reads_sources: False, for a check: texts that are only drafted from are left out, since nothing depends on them.
+
+    Errors: InvalidInput (no instruction, region outside the text), ContextLengthExceeded, RequestCancelled.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, max_context_tokens: int, vocab_size: int, config: EditConfig) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        max_context_tokens: int,
+        vocab_size: int,
+        config: EditConfig,
+        is_cancelled: Callable[[], bool] = bool,
+        reads_sources: bool = True,
+    ) -> None:
         self.tokenizer = tokenizer
         self.max_context_tokens = max_context_tokens
         self.vocab_size = vocab_size
         self.config = config
+        self.reads_sources = reads_sources
+        self._texts = LongTexts(tokenizer, max_context_tokens, is_cancelled)
 
     def for_edit(self, request: EditRequest) -> RegionPrompt:
         """The file, or a part of it, in a chat message, and the answer begun."""
+        check_fields(request)
         if request.update is None and not (request.instruction or "").strip():
             expected, got = "an instruction", "an empty one"
             if request.instruction is None:
@@ -70,19 +96,27 @@ class PromptBuilder:
             path=request.path,
             language=request.language,
         )
+        self._texts.require_room(prompt.user)
         tokens, file = self._encode_chat(prompt.messages, prompt.prefill, prompt.region_start, prompt.region_end)
         num_region_tokens = len(file.tokens)
         if len(tokens) + num_region_tokens >= self.max_context_tokens:
             raise ContextLengthExceeded(len(tokens), self.max_context_tokens, num_region_tokens)
         default = int(num_region_tokens * self.config.output_tokens_per_region_token) + self.config.extra_output_tokens
-        others = [self._source(SourceKind.CONTEXT, to_lf(other.text), other.path) for other in request.context]
-        if request.prediction:
-            others.insert(0, self._source(SourceKind.PREDICTION, with_final_newline(to_lf(request.prediction))))
+        others, warnings = self._draft_only(request)
         max_tokens = _limited(default if request.max_tokens is None else request.max_tokens, request)
-        return RegionPrompt(tokens, (file, *others), max_tokens, region=region, edit_prompt=prompt)
+        return RegionPrompt(
+            tokens,
+            (file, *others),
+            max_tokens,
+            tuple(warnings),
+            region=region,
+            edit_prompt=prompt,
+            unwritable=self._unwritable(region, file, request.update),
+        )
 
     def for_text(self, request: GenerateRequest) -> Prompt:
         """A text or tokens to go on with, or messages through the chat template."""
+        check_fields(request)
         is_chat = bool(request.messages or request.prefill)
         given = [request.prompt is not None, request.prompt_tokens is not None, is_chat]
         if sum(given) != 1:
@@ -90,12 +124,14 @@ class PromptBuilder:
             raise InvalidInput(f"expected a prompt or messages, got {got}", param="prompt", code="missing_field")
         warnings: list[str] = []
         if request.prompt is not None:
+            self._texts.require_room(request.prompt)
             tokens = self._encode_start(request.prompt)
         elif request.prompt_tokens is not None:
             self._require_in_vocabulary(request.prompt_tokens, "prompt")
             tokens = np.asarray(request.prompt_tokens, dtype=np.int32)
         else:
             tools, warnings = self._tools_to_show(request)
+            self._require_room_for_chat(request, tools)
             tokens = encode_chat(self.tokenizer, request.messages, request.prefill, tools)
         if not len(tokens) or request.prompt == "":
             raise InvalidInput("expected a prompt of at least one token, got an empty one", param="prompt")
@@ -105,16 +141,52 @@ class PromptBuilder:
         max_tokens = _limited(rest if request.max_tokens is None else request.max_tokens, request)
         return Prompt(tokens, sources, max_tokens, (*warnings, *prediction_warnings))
 
+    def _draft_only(self, request: EditRequest) -> tuple[list[Source], list[str]]:
+        """The prediction and the other files, as far as they are read."""
+        if not self.reads_sources:
+            return [], []
+        sources: list[Source] = []
+        warnings: list[str] = []
+        if request.prediction:
+            text = with_final_newline(to_lf(request.prediction))
+            prediction, warnings = self._prediction(text)
+            sources.append(prediction)
+        num_left = self.config.max_context_characters
+        files = request.context[: self.config.max_context_files]
+        for other in files:
+            text = other.text[:num_left]
+            num_left -= len(text)
+            sources.append(Source(SourceKind.CONTEXT, self._texts.encode(to_lf(text)), path=other.path))
+        num_given = sum(len(other.text) for other in request.context)
+        if len(request.context) > len(files) or num_given > self.config.max_context_characters:
+            warnings.append(
+                f"context was cut to {self.config.max_context_files} files and {self.config.max_context_characters} "
+                f"characters, of {len(request.context)} and {num_given}: less is drafted, the text is the same"
+            )
+        return sources, warnings
+
+    def _prediction(self, text: str) -> tuple[Source, list[str]]:
+        """No answer is longer than the context, and an index takes some 100 bytes a token."""
+        tokens = self._texts.encode(text, self.max_context_tokens + 1)
+        if len(tokens) <= self.max_context_tokens:
+            return Source(SourceKind.PREDICTION, tokens), []
+        warning = f"a prediction of {len(text)} characters was cut to {self.max_context_tokens} tokens, the context"
+        return Source(SourceKind.PREDICTION, tokens[: self.max_context_tokens]), [warning]
+
     def _predictions(self, request: GenerateRequest) -> tuple[tuple[Source, ...], list[str]]:
-        if not request.prediction:
+        if not request.prediction or not self.reads_sources:
             return (), []
-        tokens = self._source(SourceKind.PREDICTION, request.prediction).tokens
-        if len(tokens) < request.speculation.min_prediction_tokens:
-            return (), [f"a prediction of {len(tokens)} tokens is too short to pay and was not used"]
-        warnings = []
-        if len(tokens) > self.max_context_tokens:  # no answer is longer, and an index takes some 100 bytes a token
-            warnings.append(f"a prediction of {len(tokens)} tokens was cut to {self.max_context_tokens}, the context")
-        return (Source(SourceKind.PREDICTION, tokens[: self.max_context_tokens]),), warnings
+        prediction, warnings = self._prediction(request.prediction)
+        if len(prediction.tokens) < request.speculation.min_prediction_tokens:
+            return (), [f"a prediction of {len(prediction.tokens)} tokens is too short to pay and was not used"]
+        return (prediction,), warnings
+
+    def _require_room_for_chat(self, request: GenerateRequest, tools: tuple[Mapping[str, Any], ...]) -> None:
+        """A template may leave out parts of messages, so only what it makes of them can be counted."""
+        num_characters = sum(len(str(message.get("content", ""))) for message in request.messages)
+        if num_characters + len(request.prefill) > CHARACTERS_PER_TOKEN * self.max_context_tokens:
+            with suppress(RecursionError):  # which is refused where the messages are encoded
+                self._texts.require_room(self.tokenizer.render_chat(request.messages, request.prefill, tools))
 
     def _encode_start(self, text: str) -> IntArray:
         tokens = self.tokenizer.encode(text)
@@ -147,6 +219,21 @@ class PromptBuilder:
 
     def _source(self, kind: SourceKind, text: str, path: str | None = None) -> Source:
         return Source(kind, self.tokenizer.encode(text, parse_special=False), path=path)
+
+    def _unwritable(self, region: Region, file: Source, update: str | None) -> UnwritableCharacters | None:
+        view, decoded = region.model_view, self.tokenizer.decode(file.tokens)
+        start = view.find(decoded)
+        rest = view if start < 0 else view[:start] + view[start + len(decoded) :]
+        # Blanks beside the region may share tokens with it, and a first one is dropped by some decoders.
+        body = self._written(view) if rest.strip(" \t\n") else WrittenText(view, view)
+        snippet = None if update is None else self._written(with_final_newline(to_lf(update.removeprefix(BOM))))
+        if not body.is_lossy and (snippet is None or not snippet.is_lossy):
+            return None
+        return UnwritableCharacters(body, snippet, first_line=len(split_lines(region.before + "x")))
+
+    def _written(self, text: str) -> WrittenText:
+        written = self.tokenizer.decode(self.tokenizer.encode(LINE_BEFORE + text, parse_special=False))
+        return WrittenText(text, written.removeprefix(LINE_BEFORE))
 
     def _encode_chat(
         self, messages: list[dict[str, str]], prefill: str, region_start: int, region_end: int

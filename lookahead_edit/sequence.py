@@ -34,13 +34,15 @@ def _never() -> bool:
 
 
 class EndTokenRule:
-    """Stops after one of the given tokens."""
+    """Stops after one of the given tokens; `has_stopped` tells whether it did."""
 
     def __init__(self, end_token_ids: frozenset[int]) -> None:
         self._end_token_ids = end_token_ids
+        self.has_stopped = False
 
     def should_stop(self, tokens: IntArray, num_prompt_tokens: int) -> bool:
-        return int(tokens[-1]) in self._end_token_ids
+        self.has_stopped = int(tokens[-1]) in self._end_token_ids
+        return self.has_stopped
 
 
 class StopStringRule:

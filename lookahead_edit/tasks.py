@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, Literal
 
 from lookahead_edit.config import SamplingConfig, SpeculationConfig
 from lookahead_edit.metrics import SpeculationMetrics
 from lookahead_edit.text_changes import TextEdit, text_edits, unified_diff
 from lookahead_edit.text_lines import PositionEncoding
-from lookahead_edit.types import ContextFile, Round
+from lookahead_edit.types import ContextFile, InvalidInput, Round
 
 FinishReason = Literal["stop", "length"]
+MAX_SHOWN_CHARACTERS = 60  # of a wrong value
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,10 @@ class EditRequest:
     # What a server allows, whatever is asked for: of the answer, and of prompt and answer together.
     max_tokens_limit: int | None = None
     max_context_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.path, os.PathLike):
+            object.__setattr__(self, "path", os.fspath(self.path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,48 @@ class GenerateRequest:
     # What a server allows, whatever is asked for: of the answer, and of prompt and answer together.
     max_tokens_limit: int | None = None
     max_context_tokens: int | None = None
+
+
+def check_fields(request: EditRequest | GenerateRequest) -> None:
+    """Raises InvalidInput, which names the field, for a value of another kind than the field's.
+
+    A text where several are expected would be taken for its letters, and what is no text fails somewhere deep inside.
+    """
+    for name in ("text", "prefill"):
+        _require(isinstance(getattr(request, name, ""), str), name, "a text", request)
+    for name in ("instruction", "update", "path", "language", "prediction", "prompt"):
+        value = getattr(request, name, None)
+        _require(value is None or isinstance(value, str), name, "a text or None", request)
+    for name in ("max_tokens", "max_tokens_limit", "max_context_tokens"):
+        value = getattr(request, name)
+        _require(value is None or _is_number(value), name, "a whole number or None", request)
+    _require(_all_are(request.stop, str), "stop", "a sequence of texts", request)
+    if isinstance(request, EditRequest):
+        region = request.region
+        is_region = region is None or (_all_are(region, Integral) and len(region) == 2)
+        _require(is_region, "region", "a pair of whole numbers or None", request)
+        _require(_all_are(request.context, ContextFile), "context", "a sequence of ContextFile", request)
+    else:
+        tokens = request.prompt_tokens
+        _require(tokens is None or _all_are(tokens, Integral), "prompt_tokens", "token ids or None", request)
+        _require(_all_are(request.messages, Mapping), "messages", "a sequence of mappings", request)
+
+
+def _require(condition: bool, name: str, expected: str, request: object) -> None:
+    if not condition:
+        got = repr(getattr(request, name))
+        got = got if len(got) <= MAX_SHOWN_CHARACTERS else f"{got[:MAX_SHOWN_CHARACTERS]}…"
+        raise InvalidInput(f"expected {name} to be {expected}, got {got}", param=name, code="invalid_type")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _all_are(values: object, kind: type) -> bool:
+    if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):
+        return False
+    return all(isinstance(value, kind) for value in values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +133,10 @@ class GenerateResult:
 
 @dataclass(frozen=True, slots=True)
 class EditResult:
-    """The edited document and what happened. On "length", `text` is the document with half a region: never write it."""
+    """The edited document and what happened. If `truncated`, `text` is the document with half a region: never write it.
+
+    The answer was cut by the limit ("length"), or by one of the request's stop strings ("stop" and `is_stopped`).
+    """
 
     before: str
     text: str
@@ -95,6 +147,7 @@ class EditResult:
     final_newline: bool = True
     fence_stripped: bool = False
     warnings: tuple[str, ...] = ()
+    is_stopped: bool = False  # by a stop string, before the answer's closing fence
 
     @property
     def changed(self) -> bool:
@@ -102,7 +155,7 @@ class EditResult:
 
     @property
     def truncated(self) -> bool:
-        return self.finish_reason == "length"
+        return self.finish_reason == "length" or self.is_stopped
 
     def diff(self) -> str:
         """Unified diff that `git apply` and `patch -p1` turn into `text`."""

@@ -58,6 +58,7 @@ class Answer:
     text: str
     is_closed: bool
     fence_stripped: bool  # the model opened a fence of its own around the whole answer
+    is_stopped: bool = False  # a stop string cut it off before its closing fence: there may have been more
 
 
 def clean_answer(
@@ -95,7 +96,7 @@ class AnswerStream:
         language: the word behind the opening fence.
         starts_with_fence: whether the region itself begins with a fence. Otherwise a fence of the model's own around
             the whole answer is removed.
-        stops: strings that end the answer and are not part of it.
+        stops: strings that end the answer and are not part of it. One that is itself a closing fence closes it.
 
     A block that the answer opens (a fence with a word behind it) is closed by its own fence, not the answer's. A
     fence right behind the last line's text ends the answer too, where nothing follows.
@@ -126,6 +127,7 @@ class AnswerStream:
         self._doubtful = ""  # a fence right behind text, and the blank lines since
         self._given: list[str] = []
         self._is_closed = False
+        self._is_stopped = False
         self._fence_stripped = False
 
     @property
@@ -136,7 +138,7 @@ class AnswerStream:
     @property
     def answer(self) -> Answer:
         """What was given out so far."""
-        return Answer("".join(self._given), self._is_closed, self._fence_stripped)
+        return Answer("".join(self._given), self._is_closed, self._fence_stripped, self._is_stopped)
 
     def update(self, decoded: str) -> str:
         """Like `push`, with all the text decoded so far; its incomplete UTF-8 (U+FFFD at the end) has to wait.
@@ -156,9 +158,10 @@ class AnswerStream:
         self._raw += text
         stop = find_stop(self._raw, self._stops)
         if stop is not None:
+            found = min((text for text in self._stops if self._raw.startswith(text, stop)), key=len)
             self._raw = self._raw[:stop]
             self._is_closed = True
-            return self.finish()
+            return self._give(self._end(found))
         num_ready = len(self._raw) - held_back_length(self._raw, self._stops)
         if self._raw[:num_ready].endswith("\r"):
             num_ready -= 1
@@ -175,15 +178,32 @@ class AnswerStream:
         if decoded is not None:
             piece, self._num_seen = decoded[self._num_seen :], len(decoded)
             return self.push(piece) + self.finish()
+        return self._give(self._end())
+
+    def _end(self, stop: str = "") -> str:
+        """Takes what was held back; `stop` is the stop string behind it, if that's what ends the answer."""
         text = self._take(to_lf(self._raw))
         if not self.is_finished:
+            is_fence = self._is_closing_fence(stop)
             line, self._line = self._line, ""
             text += self._take_line(line) if line else ""
+            closes = is_fence or self.is_finished or self._state is _State.RECLOSED or bool(self._doubtful)
+            self._is_stopped = bool(stop) and not closes
         if self._state in (_State.REOPENED, _State.RECLOSED):
             text += self._strip_own_fence()
         self._is_closed = self._is_closed or bool(self._doubtful)
         self._state = _State.FINISHED
-        return self._give(text)
+        return text
+
+    def _is_closing_fence(self, stop: str) -> bool:
+        """Whether a stop string, found behind the line that isn't over yet, is the fence that closes the answer.
+
+        On the first line it may as well open one, of which nothing would be left.
+        """
+        marks = to_lf(stop).strip()
+        starts_line = not self._line or to_lf(stop).startswith("\n")
+        is_long = len(marks) >= self._num_closing and not marks.strip("`")
+        return self._state is not _State.FIRST_LINE and starts_line and is_long and not self._num_inner
 
     def _give(self, text: str) -> str:
         if text:

@@ -23,6 +23,8 @@ class HfTokenizer:
     """Any tokenizer of transformers. Thread-safe: how special tokens are split is state of the tokenizer below, so that
     two threads would change it under each other. They wait for each other, until `prepare_for_threads` was called.
 
+    Text with a lone surrogate raises InvalidInput.
+
     Args:
         tokenizer: a `PreTrainedTokenizer` or `PreTrainedTokenizerFast`.
         end_token_ids: tokens that end an answer; by default the tokenizer's own end-of-sequence token.
@@ -43,6 +45,7 @@ class HfTokenizer:
     def encode(self, text: str, *, parse_special: bool = True) -> IntArray:
         if not text:
             return np.zeros(0, dtype=np.int32)
+        _require_unicode(text)
         with self._lock:
             tokenizer = self._tokenizer if parse_special else self._plain_tokenizer
             encoded = tokenizer(text, add_special_tokens=False, split_special_tokens=not parse_special)
@@ -52,6 +55,7 @@ class HfTokenizer:
         if not getattr(self._tokenizer, "is_fast", False):
             tokens = self.encode(text, parse_special=parse_special)
             return tokens, np.full((len(tokens), 2), -1, dtype=np.int64)
+        _require_unicode(text)
         with self._lock:
             tokenizer = self._tokenizer if parse_special else self._plain_tokenizer
             encoded = tokenizer(
@@ -145,6 +149,17 @@ class HfTokenizer:
             if found.removeprefix(b" ") == probe.encode():
                 return bytes_of_piece
         return None
+
+
+def _require_unicode(text: str) -> None:
+    """Half a surrogate pair is no character: tokenizers refuse it, each in a way of its own."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InvalidInput(
+            f"expected text that can be written as UTF-8, got the lone surrogate U+{ord(text[error.start]):04X} at "
+            f"character {error.start}"
+        ) from None
 
 
 def _byte_level_alphabet() -> Mapping[str, int]:

@@ -19,12 +19,14 @@ from lookahead_edit.config import SpeculationConfig
 from lookahead_edit.cost import CPU_CURVE, CostCurve
 from lookahead_edit.editor import Editor
 from lookahead_edit.speculation import cost_curve_of, make_policy
+from lookahead_edit.targets import calibration as calibration_module
 from lookahead_edit.targets.calibration import (
     MAX_SECONDS,
     MIN_WIDTHS,
     WIDTHS,
     calibrate,
     calibration_path,
+    machine_load,
     measure_curve,
     stored_curve,
 )
@@ -68,6 +70,7 @@ class SlowTarget:
 @pytest.fixture(autouse=True)
 def cache_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(platformdirs, "user_cache_dir", lambda name: str(tmp_path / name))
+    loaded(monkeypatch, 0.5)  # whatever else runs on the machine that tests
     return tmp_path / "lookahead-edit"
 
 
@@ -249,6 +252,52 @@ def test_a_write_that_fails_leaves_nothing_behind(
     assert calibration is not None
     assert calibration.path is None
     assert list((cache_directory / "calibration").iterdir()) == []
+
+
+# Load.
+
+
+def loaded(monkeypatch: pytest.MonkeyPatch, average: float | None) -> None:
+    load = None if average is None else calibration_module.MachineLoad(average, num_cores=2)
+    monkeypatch.setattr(calibration_module, "machine_load", lambda: load)
+
+
+def test_what_was_measured_on_a_busy_machine_is_measured_again_on_a_quiet_one(
+    tiny_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[tuple[bool, bool]] = []
+    for average in (5.5, 4.0, 1.9, 1.0, 7.0):
+        loaded(monkeypatch, average)
+        calibration = calibrate(HfTarget(tiny_model("llama")), clock=ticking())
+        assert calibration is not None
+        found.append((calibration.is_new, calibration.is_doubtful))
+    # Still busy: kept for the time being. Quiet: measured again, and kept from then on, whatever runs later.
+    assert found == [(True, True), (False, True), (True, False), (False, False), (False, False)]
+    assert calibration is not None
+    assert calibration.load == calibration_module.MachineLoad(1.9, 2)
+
+
+def test_where_no_load_is_known_what_was_measured_is_kept(tiny_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded(monkeypatch, None)
+    first, again = (calibrate(HfTarget(tiny_model("llama")), clock=ticking()) for _ in range(2))
+    assert first is not None
+    assert again is not None
+    assert (first.is_new, again.is_new, again.load, again.is_doubtful) == (True, False, None, False)
+    assert first.path is not None
+    document = json.loads(first.path.read_text("utf-8"))
+    del document["load"]  # as an older version wrote it
+    first.path.write_text(json.dumps(document), "utf-8")
+    loaded(monkeypatch, 1.0)
+    older = calibrate(HfTarget(tiny_model("llama")), clock=ticking())
+    assert older is not None
+    assert not older.is_new
+
+
+def test_the_machines_load_is_that_of_its_own_cores() -> None:
+    load = machine_load()
+    assert load is None or (load.average >= 0.0 and load.num_cores == os.cpu_count())
+    assert calibration_module.MachineLoad(2.1, 2).is_busy
+    assert not calibration_module.MachineLoad(2.0, 2).is_busy
 
 
 # The command.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lookahead_edit import cli_replay
 from lookahead_edit.cli_explain import visible_text
 from lookahead_edit.cli_explain_html import explanation_page
 from lookahead_edit.config import SpeculationConfig
@@ -122,3 +123,21 @@ def test_a_trace_that_is_not_there_cannot_be_explained(run: Run, traces: Path) -
     outcome = run(traces, "--explain", "third", "--drafters", "none")
     assert outcome.status == 2
     assert outcome.stderr == "error: expected --explain to name a trace, got 'third', not among 2 traces\n"
+    assert outcome.stdout == ""
+    assert run(traces, "--explain", "#2", "--limit", "1", "--drafters", "none").status == 2
+
+
+def test_a_trace_that_is_not_there_is_noticed_before_anything_is_replayed(
+    run: Run, traces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_replay, "open_tokenizer", lambda *_: pytest.fail("a tokenizer was loaded"))
+    assert run(traces, "--explain", "third").status == 2
+    assert run("-", "--explain", "third", stdin=traces.read_bytes()).status == 2
+
+
+def test_a_trace_from_standard_input_can_be_explained(run: Run, traces: Path) -> None:
+    shown = run("-", "--drafters", "suffix", "--explain", "#2", stdin=traces.read_bytes())
+    assert shown.status == 0
+    again = run(traces, "--drafters", "suffix", "--explain", "#2")
+    # Above it stands the table, with its times.
+    assert shown.stdout.partition("<b>second</b>")[2] == again.stdout.partition("<b>second</b>")[2] != ""

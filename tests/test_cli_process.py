@@ -138,3 +138,43 @@ def test_the_default_model_edits_a_file(file: Path) -> None:
     assert document["text"] == file.read_text().replace("10", "25")
     assert document["plain"]["identical"] is True
     assert document["metrics"]["tokens_per_round"] > 2.0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of Unix")
+@pytest.mark.parametrize("seconds", [0.0, 0.2, 0.6, 1.2, 2.5])
+def test_interrupting_an_import_is_one_line_too(file: Path, seconds: float) -> None:
+    """Wherever it hits: the command's own packages, torch, transformers, or the model that is loaded."""
+    code = "print('begun', flush=True)\nfrom lookahead_edit.cli_start import main\nmain()"
+    command = [sys.executable, "-c", "import lookahead_edit\n" + code, "edit", str(file), "-i", "x", "--write"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"begun\n"
+        time.sleep(0.05 + seconds)
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate(timeout=60)
+    assert (running.returncode, errors.decode()) == (130, "interrupted\n")
+    assert file.read_bytes() == BEFORE.encode()
+
+
+def test_an_error_that_an_interrupt_was_turned_into_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from lookahead_edit import cli
+
+    def fail(**_: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as error:
+            raise ImportError("initialization failed") from error
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit) as exit_info:
+        cli.main([])
+    assert (exit_info.value.code, capsys.readouterr().err) == (130, "interrupted\n")
+
+    def fail_alone(**_: object) -> None:
+        raise ImportError("no such package")
+
+    monkeypatch.setattr(cli, "app", fail_alone)
+    with pytest.raises(ImportError, match="no such package"):
+        cli.main([])

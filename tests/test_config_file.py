@@ -99,16 +99,22 @@ BAD_FILES = {
     "[servers]": "expected the file to have the keys drift, routes, server, got servers",
     "port = 1": "expected the file to have the keys drift, routes, server, got port",
     "server = 3": "expected server to be a table, got a number",
-    "[server]\nprot = 1": r"expected \[server\] to have the keys api_key, cors_origins, .*, port, got prot",
+    "[server]\nprot = 1": r"expected \[server\] to have the keys api_key, .*, port, got prot",
     "[server]\nroutes = []": r"expected \[server\] to have the keys .*, got routes",
     "[server]\nport = '80'": "expected server.port to be a whole number, got a string",
     "[server]\nport = true": "expected server.port to be a whole number, got true",
     "[server]\nport = 70000": r"\[server\]: expected port between 0 and 65535, got 70000",
     "[server]\napi_key = 123": "expected server.api_key to be a string, got a number$",
     "[server]\ncors_origins = 'a'": "expected server.cors_origins to be an array of strings, got a string",
+    "[server]\ncors_origins = ['https://a.example/']": r"cors_origins like .* or \"\*\", got 'https://a.example/'",
+    "[server]\ncors_origins = ['a.example']": r"expected cors_origins like \"https://a.example\"",
+    "[server]\nhost = 'not a host'": r"\[server\]: expected host to be an address or a host's name, got 'not a host'",
+    "[server]\nhost = ''": r"\[server\]: expected host to be an address or a host's name, got ''",
     "[server]\nhost = 1979-05-27": "expected server.host to be a string, got a date or time",
     "[routes]\nfast = 1": "expected routes.fast to be a table, got a number",
     "[routes.fast]\nmodel = 'a'": r"expected \[routes.fast\] to have the keys allows_header, .*, got model",
+    "[routes.fast]\nmodels = ['']": r"\[routes.fast\]: expected models to be names without blanks at their ends, got",
+    "[routes.fast]\nmodels = ['a', ' b']": "names without blanks at their ends, got ' b'",
     "[routes.fast]\nname = 'a'": r"expected \[routes.fast\] to have the keys .*, got name",
     "[routes.fast]\nallows_header = 1": "expected routes.fast.allows_header to be true or false, got a number",
     "[routes.fast]\nspeculation = 'maybe'": r"\[routes.fast\]: expected speculation to be auto, on or off, got 'maybe'",
@@ -157,3 +163,16 @@ def test_monstrous_values_are_one_line_too(tmp_path: Path, line: str) -> None:
 def test_a_key_that_no_header_can_carry_is_refused(key: str) -> None:
     with pytest.raises(InvalidInput, match="api_key not to be empty"):
         ServerConfig(api_key=key)
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "0.0.0.0", "localhost", "my-host.example", "::1", "::", "fe80::1%eth0", "::ffff:10.0.0.1"]
+)
+def test_any_address_or_name_is_a_host(host: str) -> None:
+    assert ServerConfig(host=host).host == host
+
+
+@pytest.mark.parametrize("host", ["", " ", "a b", "[::1]", "http://localhost", "localhost:80/x", "a\n", "x" * 254])
+def test_what_is_no_host_is_refused(host: str) -> None:
+    with pytest.raises(InvalidInput, match="expected host to be an address or a host's name"):
+        ServerConfig(host=host)

@@ -198,4 +198,4 @@ def test_the_longest_beginning_of_a_stop_string_is_held_back(text, stops, expect
 def test_a_stop_string_ends_the_answer_across_pieces():
     stream = AnswerStream("```", stops=["\n\nEND"])
     assert [stream.push(piece) for piece in ("a\n", "\nE", "ND more", "x")] == ["a", "", "", ""]
-    assert stream.answer == Answer("a", is_closed=True, fence_stripped=False)
+    assert stream.answer == Answer("a", is_closed=True, fence_stripped=False, is_stopped=True)

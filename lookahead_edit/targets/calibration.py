@@ -2,7 +2,8 @@
 
 What is kept is found again by what the cost depends on: the model's shape, its dtype, the device, the number of threads
 and torch's version. The weights themselves don't matter, so a model that was trained on or moved needs no new
-measurement. Without a cache directory everything works, only that it is measured anew.
+measurement. Without a cache directory everything works, only that it is measured anew. The machine's load stands beside
+the figures: what was measured on a busy machine is measured again on a quiet one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,27 @@ Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
+class MachineLoad:
+    """How much else ran while something was measured."""
+
+    average: float  # processes that ran or waited, in the minute before
+    num_cores: int
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody had to wait for a core, so that times are no measure of the machine."""
+        return self.average > self.num_cores
+
+
+def machine_load() -> MachineLoad | None:
+    """The present load; None where the system doesn't tell. In a container, of the whole machine: so are the cores."""
+    try:
+        return MachineLoad(os.getloadavg()[0], os.cpu_count() or 1)
+    except (AttributeError, OSError):
+        return None
+
+
+@dataclass(frozen=True)
 class Calibration:
     """What was measured or found."""
 
@@ -56,18 +78,29 @@ class Calibration:
     path: Path | None  # where it is stored; None where it could not be
     is_new: bool
     seconds: float  # that it took
+    load: MachineLoad | None = None  # just before it was measured; None where that isn't known
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the machine was busy: it will be measured again when it isn't."""
+        return self.load is not None and self.load.is_busy
 
 
 def calibrate(target: HfTarget, *, force: bool = False, clock: Clock = time.perf_counter) -> Calibration | None:
     """Gives the target its measured cost curve: the stored one, or a new one where there is none or `force` is set.
 
+    One that was measured on a busy machine is measured again, as soon as the machine isn't busy.
     None, and nothing changed, where passes take too long to be measured.
     """
     started = clock()
     path = calibration_path(target.model, target.config)
-    curve = None if force else _read(path)
+    curve, load = (None, None) if force else _read(path)
+    present_load = machine_load()
+    if load is not None and load.is_busy and not (present_load is not None and present_load.is_busy):
+        curve = None
     is_new = curve is None
     if curve is None:
+        load = present_load
         # A single token is always asked for, also where its pass is padded like any other.
         widths = WIDTHS if target.widths is None else tuple(dict.fromkeys((1, *target.widths)))
         curve = measure_curve(target, shares_passes=False, widths=widths, clock=clock)
@@ -78,15 +111,15 @@ def calibrate(target: HfTarget, *, force: bool = False, clock: Clock = time.perf
         if target.packs_rows:
             # A target of its own: its prefix cache takes the context in, whatever the other's may hold.
             curve = with_batches(HfTarget(target.model), curve, clock)
-        if not _write(path, target.model, target.config, curve):
+        if not _write(path, target.model, target.config, curve, load):
             path = None
     target.cost_curve = curve
-    return Calibration(curve, path, is_new, clock() - started)
+    return Calibration(curve, path, is_new, clock() - started, load)
 
 
 def stored_curve(model: PreTrainedModel, config: TargetConfig | None = None) -> CostCurve | None:
     """What `calibrate` stored for such a target of this model on this machine; None: nothing, or nothing readable."""
-    return _read(calibration_path(model, config))
+    return _read(calibration_path(model, config))[0]
 
 
 def calibration_path(model: PreTrainedModel, config: TargetConfig | None = None) -> Path | None:
@@ -199,20 +232,26 @@ class _Probe:
         return self._clock() - started
 
 
-def _read(path: Path | None) -> CostCurve | None:
+def _read(path: Path | None) -> tuple[CostCurve | None, MachineLoad | None]:
     if path is None:
-        return None
+        return None, None
     try:
-        return CostCurve.from_json(json.loads(path.read_text("utf-8"))["curve"])
-    except (OSError, ValueError, KeyError, TypeError):  # broken files are as good as none, and will be replaced
-        return None
+        document = json.loads(path.read_text("utf-8"))
+        load = document.get("load")
+        found = None if load is None else MachineLoad(float(load["average"]), int(load["num_cores"]))
+        return CostCurve.from_json(document["curve"]), found
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # broken ones are as good as none
+        return None, None
 
 
-def _write(path: Path | None, model: PreTrainedModel, config: TargetConfig, curve: CostCurve) -> bool:
+def _write(
+    path: Path | None, model: PreTrainedModel, config: TargetConfig, curve: CostCurve, load: MachineLoad | None
+) -> bool:
     """By one rename, so that it is whole if it exists. Whether it could be written."""
     if path is None:
         return False
     document = {"model": _name(model), **_circumstances(model, config), "curve": curve.to_json()}
+    document["load"] = None if load is None else asdict(load)
     temporary: str | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -250,9 +250,20 @@ def _resolve_device(device: Device) -> torch.device:
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.device(device)
+        resolved = torch.device(device)
     except RuntimeError as error:
         raise InvalidInput(f"expected device to be cpu, cuda or cuda:N, got {str(device)!r}", param="device") from error
+    num_gpus = torch.cuda.device_count()
+    is_there = (resolved.index or 0) < num_gpus if resolved.type == "cuda" else resolved.type != "meta"
+    if not is_there:
+        others = f", cuda:0 to cuda:{num_gpus - 1}" if num_gpus > 1 else ", cuda" if num_gpus else ""
+        reason = (
+            "" if num_gpus or resolved.type == "meta" else f": torch {torch.__version__} finds no GPU on this machine"
+        )
+        raise InvalidInput(
+            f"expected device to be cpu{others}, or left out, got {str(device)!r}{reason}", param="device"
+        )
+    return resolved
 
 
 def _resolve_dtype(dtype: Dtype, device: torch.device) -> torch.dtype:

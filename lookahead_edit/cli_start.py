@@ -1,0 +1,20 @@
+"""Where the command begins: Ctrl-C is one line from here on, also while packages are imported."""
+
+from __future__ import annotations
+
+import sys
+
+from lookahead_edit.cli_interrupt import EXIT_INTERRUPTED, remembering_interrupts, was_interrupted
+
+
+def main() -> None:
+    """Runs `lookahead_edit.cli.main`."""
+    try:
+        with remembering_interrupts():
+            from lookahead_edit.cli import main as run_command
+    except BaseException:  # an interrupted import may fail in any way
+        if not was_interrupted():
+            raise
+        sys.stderr.write("interrupted\n")
+        sys.exit(EXIT_INTERRUPTED)
+    run_command()
