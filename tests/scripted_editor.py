@@ -235,7 +235,7 @@ class ScriptedEditor(Editor):
         is_waiting = "hold" in script.words or ("pause" in script.words and script.num_done == 1)
         return is_waiting and not self.released.is_set()
 
-    def check(self, request: EditRequest | GenerateRequest) -> None:
+    def check(self, request: EditRequest | GenerateRequest, is_cancelled: Callable[[], bool] = lambda: False) -> None:
         if "ponder" in name_of(request).split():
             self.log.append("ponder")
             self.released.wait()

@@ -20,17 +20,17 @@ ROOT = Path(lookahead_edit.__file__).parent
 LAYERS = (
     r"types",
     r"config\w*|failures|kernels.*",
-    r"suffix_index|workspace_index|verify|metrics\w*|tokenizer|chat_tokens|text_\w+|edit_text|tasks|prompts|traces",
-    r"cost|drafters.*|payoff|acceptance|policy\w*|sequence|speculation|prompt_sources",
+    r"suffix_index|workspace_index|verify|metrics\w*|tokenizer|chat_tokens|\w*text\w*|tasks|prompts|traces",
+    r"cost|crossover|drafters.*|payoff|acceptance|policy\w*|sequence|speculation|prompt_sources",
     r"engine",
-    r"targets.*|hook|live|editor|scheduler|replay\w*|corpus\w*|audit\w*|vllm_plugin.*",
+    r"targets.*|hook\w*|live|editor|scheduler|replay\w*|advise|corpus\w*|audit\w*|vllm_plugin.*",
     r"server.*",
     r"cli\w*",
     r"__init__",
 )
 WHERE = {
-    "torch": r"verify|targets\..*|hook",
-    "transformers": r"targets\..*|hook",
+    "torch": r"verify|targets\..*|hook\w*",
+    "transformers": r"targets\..*|hook\w*",
     "matplotlib": r"cli_plot\w*",
     "peft": r"targets\..*",
     "huggingface_hub": r"targets\..*",

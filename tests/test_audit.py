@@ -319,6 +319,18 @@ def test_the_command_takes_traces_and_prints_json(run: Any, tmp_path: Path) -> N
     assert document["noise"]["tolerance"] > 0.0
 
 
+def test_drafts_may_be_right_or_wrong_throughout(run: Any) -> None:
+    options = ("--drafters", "right,wrong", "--target", "deterministic", "--json")
+    status, out, _ = run("--max-tokens", "40", "--limit", "1", *options)
+    _, right, wrong, _ = json.loads(out)["comparisons"]
+    assert status == 0
+    assert right["accepted_tokens"] == right["draft_tokens"] > 0
+    assert right["rounds"] == 2
+    assert wrong["accepted_tokens"] < wrong["draft_tokens"] / 10
+    assert right["bit_equal"]
+    assert wrong["bit_equal"]
+
+
 def test_a_bug_is_exit_status_1(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "lookahead_edit.targets.making.make_target",
@@ -337,6 +349,7 @@ def test_a_bug_is_exit_status_1(run: Any, monkeypatch: pytest.MonkeyPatch) -> No
         (["--url", "http://127.0.0.1:9"], "no usable answer from http://127.0.0.1:9/v1/edits"),
         (["--url", "http://x", "--model", "y"], "expected no --model, --dtype, --device and --target with --url"),
         (["--url", "http://x", "--drafters", "edit,ngram"], "expected one drafter with --url, got edit, ngram"),
+        (["--url", "http://x", "--drafters", "right"], "expected a drafter of the server's with --url, got right"),
         (["--drafters", "crystal-ball"], "expected drafter to be one of"),
         (["--drafters", ","], "expected at least one drafter, got none"),
         (["--temperature", "1"], "expected --temperature with --url only"),

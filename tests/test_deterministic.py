@@ -194,4 +194,4 @@ def test_a_device_that_is_not_there_is_one_line(directory: Path, capsys: pytest.
     with pytest.raises(SystemExit, match="2"):
         cli.main(["generate", "a", "--model", str(directory), "--device", "cuda", "--target", "static"])
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: can't move ")
+    assert line.startswith("error: expected device to be cpu, or left out, got 'cuda'")

@@ -170,7 +170,7 @@ def test_port_in_use_is_one_line_and_exit_code_two():
     assert printed == f"error: can't listen on 127.0.0.1 port {port}: Address already in use\n"
 
 
-@pytest.mark.parametrize("host", ["no such host", "x" * 100])
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "x" * 100])
 def test_host_that_is_none_is_refused(host):
     with pytest.raises(InvalidInput, match=f"^can't listen on {host} port 0: ."):
         serve(ScriptedEditor, ServerConfig(host=host, port=0))

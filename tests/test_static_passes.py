@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from static_targets import (
 )
 from test_exactness import SCRIPTS, alternating, decode, drafting, generated
 from test_static import DETERMINISTIC, STATIC, truth_of
+from tiny_models import make_tiny_model
 
 from lookahead_edit.config import TargetConfig
 from lookahead_edit.engine import Engine
@@ -56,6 +58,38 @@ def test_passes_are_recorded_once_a_shape_and_again_for_no_later_row(tiny_model:
     assert counts[0] == counts[-1] <= 3
     assert recorder.num_replays > 4 * recorder.num_recordings
     assert target._reader.num_idle_bytes > 0
+
+
+def test_a_replay_does_not_look_at_the_model(
+    tiny_model: Any, random_prompt: IntArray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Switching the attention of a large model to and fro takes a tenth of a GPU's pass."""
+    model = tiny_model("llama")
+    recorder = ReplayRecorder()
+    target = target_as_on_a_gpu(model, recorder=recorder)
+    decode(target, random_prompt, drafting("none", random_prompt), num_new_tokens=9)
+    (cache,) = target._reader._idle
+    monkeypatch.setattr(type(model), "set_attn_implementation", lambda *arguments: pytest.fail("switched"))
+    for recording in cache.recordings.values():
+        recording.replay = lambda: None
+    num_recordings = recorder.num_recordings
+    target._reader._runner.run(cache, random_prompt[:1], 45, 512)
+    assert recorder.num_recordings == num_recordings
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_a_cache_that_grew_is_recorded_again(caplog: pytest.LogCaptureFixture) -> None:
+    """It was the only one, so its recordings were the last of their memory."""
+    model = make_tiny_model("llama").to("cuda")
+    target = StaticTarget(model, TargetConfig(kind="static", widths=(1, 4, 16), compiles=False))
+    for num_tokens in (40, 1500):
+        prompt = random_tokens(num_tokens)
+        truth = truth_of(model, prompt, 30)
+        tokens, _ = decode(target, prompt, alternating(truth), num_new_tokens=30)
+        assert tokens == truth[len(prompt) :].tolist()
+    assert target.is_recorded
+    assert not caplog.records
 
 
 def test_rows_that_live_at_once_have_caches_of_their_own(tiny_model: Any) -> None:
@@ -184,16 +218,19 @@ def test_where_no_cache_can_be_given_up_the_row_fails_with_its_size(
 # Compiled.
 
 
-def test_compiled_passes_have_no_graph_break_and_are_not_compiled_again(
-    tiny_model: Any, random_prompt: IntArray
-) -> None:
+@pytest.mark.filterwarnings("default")  # the compiler's own
+@pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_compiled_passes_have_no_graph_break_and_are_not_compiled_again(tiny_model: Any, backend: str) -> None:
     """Whatever the width, the length and the capacity: one graph for single tokens, one for wider blocks."""
     from torch._dynamo.utils import counters
+
+    if backend == "inductor" and shutil.which("g++") is None:
+        pytest.skip("needs a C++ compiler")
 
     model = tiny_model("llama")
     config = TargetConfig(kind="static", widths=(1, 4, 16, 32))
     target = target_as_on_a_gpu(model, config)
-    target._reader._runner = PassRunner(model, target._reader._runner._shape, compiles=True, backend="eager")
+    target._reader._runner = PassRunner(model, target._reader._runner._shape, compiles=True, backend=backend)
     torch._dynamo.reset()
     counters.clear()
     target.warm_up(100)
@@ -206,31 +243,29 @@ def test_compiled_passes_have_no_graph_break_and_are_not_compiled_again(
         assert tokens == truth[len(prompt) :].tolist()
     # Nor is another target of the same model.
     other = target_as_on_a_gpu(model, config)
-    other._reader._runner = PassRunner(model, other._reader._runner._shape, compiles=True, backend="eager")
+    other._reader._runner = PassRunner(model, other._reader._runner._shape, compiles=True, backend=backend)
     tokens, _ = decode(other, prompt, alternating(truth), num_new_tokens=200)
     assert tokens == truth[len(prompt) :].tolist()
     assert counters["stats"]["unique_graphs"] == num_graphs
     assert not counters["graph_break"]
+    assert target.is_compiled
 
 
-def test_what_can_not_be_compiled_runs_eagerly_after_one_warning(
-    tiny_model: Any, random_prompt: IntArray, caplog: pytest.LogCaptureFixture
+def test_a_model_that_can_not_be_compiled_runs_eagerly_after_one_warning(
+    random_prompt: IntArray, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model = tiny_model("llama")
-    target = target_as_on_a_gpu(model)
-    runner = PassRunner(model, target._reader._runner._shape, compiles=True, backend="eager")
-    target._reader._runner = runner
-
-    def fail(*arguments: Any) -> Any:
-        raise RuntimeError("no compiler here\nand a long tale")
-
-    runner._compiled = fail
+    """Its path depends on a number that it has to look at, which breaks the graph."""
+    model = make_tiny_model("llama")
+    layer = model.model.layers[0]
+    forward = layer.mlp.forward
+    layer.mlp.forward = lambda states: forward(states) if float(states.abs().max()) > 0.0 else states
+    target = StaticTarget(model, TargetConfig(kind="static", widths=(1, 4, 16), compiles=True))
+    assert not target.is_compiled
     tokens, _ = decode(target, random_prompt, drafting("none", random_prompt))
     assert tokens == generated(model, random_prompt)
-    assert [record.message for record in caplog.records] == [
-        "LlamaForCausalLM is not compiled, its passes run eagerly: no compiler here"
-    ]
-    assert not runner.is_compiled
+    (record,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert record.message.startswith("LlamaForCausalLM is not compiled, its passes run eagerly: ")
+    assert target.widths is None
 
 
 # Pieces.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import overload
+from typing import Any, overload
 
 from pydantic import BaseModel, ConfigDict
 
@@ -175,6 +175,14 @@ def source_drafts(metrics: SpeculationMetrics) -> dict[str, SourceDrafts]:
         source: SourceDrafts(num_draft_tokens=number, num_accepted_draft_tokens=metrics.num_accepted_by_source[source])
         for source, number in sorted(metrics.num_drafted_by_source.items())
     }
+
+
+def without_absent_quotes(answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer or chunk as other servers know it, where no provenance was asked for."""
+    for choice in answer["choices"]:
+        if choice["provenance"] is None:
+            del choice["provenance"]
+    return answer
 
 
 def to_json(answer: Mapping[str, object]) -> bytes:

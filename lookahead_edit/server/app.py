@@ -76,7 +76,7 @@ def create_app(load_editor: Callable[[], Editor], config: ServerConfig) -> FastA
 
     @app.exception_handler(HTTPException)
     async def raise_ours(request: Request, error: HTTPException) -> NoReturn:
-        raise from_http_exception(error, request.method, request.state.path)
+        raise from_http_exception(error, request.state.method, request.state.path)
 
     @app.exception_handler(RequestValidationError)
     async def raise_invalid(request: Request, error: RequestValidationError) -> NoReturn:

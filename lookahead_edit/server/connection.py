@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 
@@ -11,19 +12,44 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from lookahead_edit.config import ServerConfig
 from lookahead_edit.server.errors import HttpError
 from lookahead_edit.server.jobs import Job
-from lookahead_edit.types import RequestCancelled
+from lookahead_edit.types import DeadlineExceeded, QueueFull, RequestCancelled
 
 PING = b": ping\n\n"
 DONE = b"data: [DONE]\n\n"
 
 
-async def read_json_body(request: Request, max_body_bytes: int) -> bytes:
-    """The body's bytes, unparsed.
+class BodyRoom:
+    """How many bytes of bodies are held at once, all of them together: connections cost nothing, memory does.
+
+    Args:
+        max_bytes: of everybody's bodies that are being read or prepared; one client holds at most half of it.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.held = Counter[str]()  # bytes by client
+
+    def take(self, client: str, num_bytes: int) -> None:
+        """Raises QueueFull where there is no room for so much more."""
+        if self.held.total() + num_bytes > self.max_bytes or self.held[client] + num_bytes > self.max_bytes // 2:
+            raise QueueFull(f"expected at most {self.max_bytes} bytes of requests at once, try again soon")
+        self.held[client] += num_bytes
+
+    def give_back(self, client: str, num_bytes: int) -> None:
+        """What was taken before."""
+        self.held[client] -= num_bytes
+        if not self.held[client]:
+            del self.held[client]
+
+
+async def read_json_body(request: Request, config: ServerConfig, room: BodyRoom) -> bytes:
+    """The body's bytes, unparsed; who gets them gives their room back.
 
     Raises HttpError for a body that isn't JSON by its headers, or that is too large by its headers or in fact;
-    RequestCancelled where the client leaves meanwhile.
+    RequestCancelled where the client leaves meanwhile, DeadlineExceeded where it takes too long, QueueFull.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     # A page of another origin can send any other type, or none, without asking first.
@@ -35,18 +61,33 @@ async def read_json_body(request: Request, max_body_bytes: int) -> bytes:
     if encoding != "identity":
         raise HttpError(f"expected an uncompressed body, got {encoding}", code="unsupported_media_type")
     declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared[:18]) > max_body_bytes:
-        raise _too_large(max_body_bytes, f"{declared[:18]} bytes")
+    if declared.isdecimal() and int(declared[:18]) > config.max_body_bytes:
+        raise _too_large(config.max_body_bytes, f"{declared[:18]} bytes")
     body = bytearray()
+    client: str = request.state.client
+    try:
+        await asyncio.wait_for(_read(request, body, config.max_body_bytes, room, client), config.body_seconds)
+    except BaseException as error:
+        room.give_back(client, len(body))
+        if isinstance(error, asyncio.TimeoutError):
+            got = f"{len(body)} bytes"
+            raise DeadlineExceeded(f"expected a whole body within {config.body_seconds:g} s, got {got}") from None
+        raise
+    return bytes(body)
+
+
+async def _read(request: Request, body: bytearray, max_body_bytes: int, room: BodyRoom, client: str) -> None:
     while True:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise RequestCancelled("the client left before the request was complete")
-        body += message.get("body", b"")
-        if len(body) > max_body_bytes:
+        piece = message.get("body", b"")
+        if len(body) + len(piece) > max_body_bytes:
             raise _too_large(max_body_bytes, "more")
+        room.take(client, len(piece))
+        body += piece
         if not message.get("more_body", False):
-            return bytes(body)
+            return
 
 
 def _too_large(max_body_bytes: int, got: str) -> HttpError:

@@ -33,7 +33,7 @@ class TextEdit(BaseModel):
 class EditChoice(BaseModel):
     """`edits` and `diff` are null where not asked for, and where the answer was cut off.
 
-    `provenance` is about `text`, whether or not that was asked for, too.
+    `provenance` is there only where it was asked for; it is about `text`, whether or not that was asked for, too.
     """
 
     index: int
@@ -41,7 +41,7 @@ class EditChoice(BaseModel):
     finish_reason: Literal["stop", "length"]
     edits: list[TextEdit] | None
     diff: str | None
-    provenance: Provenance | None
+    provenance: Provenance | None = None
 
 
 class EditFacts(BaseModel):
@@ -110,7 +110,7 @@ class EditCompleted(EditAnswer):
     type: Literal["edit.completed"] = "edit.completed"
 
 
-def edit_answer(job: Job, call: EditCall, result: EditResult, model_name: str) -> EditAnswer:
+def edit_answer(job: Job, call: EditCall, result: EditResult) -> EditAnswer:
     """The whole answer. Edits and diff of a long document take their time: not for the event loop."""
     is_whole = not result.truncated
     edits = result.edits(call.position_encoding) if "edits" in call.output and is_whole else None
@@ -121,7 +121,7 @@ def edit_answer(job: Job, call: EditCall, result: EditResult, model_name: str) -
     return EditAnswer(
         id=job.id,
         created=job.created,
-        model=model_name,
+        model=call.model_name,
         choices=[
             EditChoice(
                 index=0,
@@ -148,12 +148,12 @@ def edit_answer(job: Job, call: EditCall, result: EditResult, model_name: str) -
     )
 
 
-def edit_created(job: Job, call: EditCall, model_name: str) -> EditCreated:
+def edit_created(job: Job, call: EditCall) -> EditCreated:
     """The stream's first event."""
     return EditCreated(
         id=job.id,
         created=job.created,
-        model=model_name,
+        model=call.model_name,
         document_version=call.document_version,
         session=call.session,
     )

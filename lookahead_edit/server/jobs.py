@@ -35,6 +35,7 @@ class Job:
         self.client = client
         self.route = ""  # label of its counters
         self.priority = 0  # higher ones leave the queue first
+        self.num_body_bytes = 0  # of the request as it came
         self.cache_group: str | None = None  # whose prompts its own may be read from
         self.arrival = next(_arrivals)  # orders jobs: a larger number came later
         self.created = int(time.time())

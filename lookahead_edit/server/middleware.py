@@ -96,7 +96,10 @@ class Entrance:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             scope["state"]["path"] = scope["path"]  # as it was sent, for messages
-            scope = {**scope, "path": canonical_path(scope["path"])}
+            scope["state"]["method"] = scope["method"]
+            # What is asked for its headers only is answered as a whole; the server below leaves out the body.
+            method = "GET" if scope["method"] == "HEAD" else scope["method"]
+            scope = {**scope, "path": canonical_path(scope["path"]), "method": method}
             headers = Headers(scope=scope)
             if self.checks_host:
                 self._check_host(headers.get("host"))

@@ -53,9 +53,9 @@ class CompletionAnswer(Answer):
     warnings: list[str]
 
 
-def identity(job: Job, model_name: str) -> dict[str, Any]:
+def identity(job: Job, call: GenerationCall) -> dict[str, Any]:
     """What an answer and each chunk of a stream begin with."""
-    return {"id": job.id, "created": job.created, "model": model_name}
+    return {"id": job.id, "created": job.created, "model": call.model_name}
 
 
 def quotes(call: GenerationCall, result: GenerateResult) -> tuple[Provenance | None, list[str]]:
@@ -81,27 +81,19 @@ def closing_facts(job: Job, call: GenerationCall, result: GenerateResult, quote_
     }
 
 
-def chat_answer(job: Job, call: GenerationCall, result: GenerateResult, model_name: str) -> ChatAnswer:
+def chat_answer(job: Job, call: GenerationCall, result: GenerateResult) -> ChatAnswer:
     """The whole answer of a chat. Not for the event loop: finding quotes takes its time."""
     quoted, warnings = quotes(call, result)
     choice = ChatChoice(
         message=AssistantMessage(content=result.text), finish_reason=result.finish_reason, provenance=quoted
     )
     facts = closing_facts(job, call, result, warnings)
-    return ChatAnswer(choices=[choice], **identity(job, model_name), **facts)
+    return ChatAnswer(choices=[choice], **identity(job, call), **facts)
 
 
-def completion_answer(job: Job, call: GenerationCall, result: GenerateResult, model_name: str) -> CompletionAnswer:
+def completion_answer(job: Job, call: GenerationCall, result: GenerateResult) -> CompletionAnswer:
     """The whole answer of a text completion. Not for the event loop."""
     quoted, warnings = quotes(call, result)
     choice = CompletionChoice(text=result.text, finish_reason=result.finish_reason, provenance=quoted)
     facts = closing_facts(job, call, result, warnings)
-    return CompletionAnswer(choices=[choice], **identity(job, model_name), **facts)
-
-
-def without_absent_quotes(answer: dict[str, Any]) -> dict[str, Any]:
-    """The answer or chunk as other servers know it, where no provenance was asked for."""
-    for choice in answer["choices"]:
-        if choice["provenance"] is None:
-            del choice["provenance"]
-    return answer
+    return CompletionAnswer(choices=[choice], **identity(job, call), **facts)

@@ -9,9 +9,9 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from lookahead_edit.editor import FinishReason, GenerateResult
-from lookahead_edit.server.answers import RequestMetrics, Timings, Usage
+from lookahead_edit.server.answers import RequestMetrics, Timings, Usage, without_absent_quotes
 from lookahead_edit.server.jobs import Job
-from lookahead_edit.server.openai_answers import closing_facts, identity, quotes, without_absent_quotes
+from lookahead_edit.server.openai_answers import closing_facts, identity, quotes
 from lookahead_edit.server.openai_schemas import GenerationCall
 from lookahead_edit.server.provenance import Provenance
 
@@ -68,14 +68,14 @@ class Chunks(ABC):
     """Makes the chunks of one stream, as JSON objects.
 
     Args:
-        job, model_name: every chunk names them.
+        job: every chunk names it.
         call: what the client asked for.
     """
 
-    def __init__(self, job: Job, call: GenerationCall, model_name: str) -> None:
+    def __init__(self, job: Job, call: GenerationCall) -> None:
         self._job = job
         self._call = call
-        self._identity = identity(job, model_name)
+        self._identity = identity(job, call)
 
     def opening(self) -> list[dict[str, Any]]:
         """What is sent before any text."""

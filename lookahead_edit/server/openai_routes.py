@@ -9,26 +9,24 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request, Response
 
 from lookahead_edit.config import ServerConfig
-from lookahead_edit.editor import Editor, GenerateResult, Progress
+from lookahead_edit.editor import GenerateResult, Progress
 from lookahead_edit.failures import describe_failure
-from lookahead_edit.server.answers import Answer, to_json
+from lookahead_edit.server.answers import Answer, to_json, without_absent_quotes
 from lookahead_edit.server.connection import (
     DONE,
     PING,
     EventStream,
     event_frame,
-    read_json_body,
-    stopped_with_connection,
 )
 from lookahead_edit.server.documentation import error_responses, json_request, stream_of
 from lookahead_edit.server.errors import error_answer, error_code
+from lookahead_edit.server.intake import Intake, Parse
 from lookahead_edit.server.jobs import Job
 from lookahead_edit.server.openai_answers import (
     ChatAnswer,
     CompletionAnswer,
     chat_answer,
     completion_answer,
-    without_absent_quotes,
 )
 from lookahead_edit.server.openai_chunks import ChatChunk, ChatChunks, Chunk, Chunks, CompletionChunk, CompletionChunks
 from lookahead_edit.server.openai_fields import GenerationFields, SpeculationOptions
@@ -39,7 +37,7 @@ from lookahead_edit.server.openai_schemas import (
     parse_chat,
     parse_completion,
 )
-from lookahead_edit.server.routing import Entry, Routing
+from lookahead_edit.server.routing import Routing
 from lookahead_edit.server.telemetry import Telemetry
 from lookahead_edit.server.worker import Worker
 
@@ -56,8 +54,8 @@ class Endpoint:
     body: type[GenerationFields]
     answer: type[Answer]
     chunk: type[Chunk]
-    parse: Callable[[bytes, Editor, Routing, Entry], GenerationCall]
-    make_answer: Callable[[Job, GenerationCall, GenerateResult, str], Answer]
+    parse: Parse[GenerationCall]
+    make_answer: Callable[[Job, GenerationCall, GenerateResult], Answer]
     chunks: type[Chunks]
 
 
@@ -90,8 +88,9 @@ OPENAI_MODELS = (ChatBody, CompletionBody, SpeculationOptions, ChatChunk, Comple
 def openai_router(worker: Worker, telemetry: Telemetry, config: ServerConfig, routing: Routing) -> APIRouter:
     """The routes, bound to one worker."""
     router = APIRouter()
+    intake = Intake(worker, config, routing)
     for endpoint in (CHAT, COMPLETION):
-        _add_route(router, endpoint, worker, telemetry, config, routing)
+        _add_route(router, endpoint, worker, telemetry, config, intake)
     return router
 
 
@@ -101,7 +100,7 @@ def _add_route(
     worker: Worker,
     telemetry: Telemetry,
     config: ServerConfig,
-    routing: Routing,
+    intake: Intake,
 ) -> None:
     @router.post(
         endpoint.path,
@@ -117,21 +116,16 @@ def _add_route(
     async def generate(request: Request) -> Response:
         editor = worker.require_editor()  # Before a body is read that can't be used.
         job = Job(endpoint.id_prefix, request.state.request_id, client=request.state.client)
-        body = await read_json_body(request, config.max_body_bytes)
-        async with stopped_with_connection(request.receive, job):
-            worker.open(job)
-            call = await worker.prepare(endpoint.parse, body, editor, routing, Entry.of(request))
-            del body  # Megabytes that a queued request need not keep.
-            worker.submit(job, call.request, call.route, session=call.session, timeout_seconds=call.timeout_seconds)
+        async with intake.queued(request, job, editor, endpoint.parse) as call:
             if not call.stream:
                 result = await job.result()
                 assert isinstance(result, GenerateResult)
-                answer = await worker.conclude(answer_json, job, call, editor, result)
+                answer = await worker.conclude(job, answer_json, job, call, result)
                 return Response(answer, media_type="application/json")
-        return EventStream(frames(job, call, editor), job)
+        return EventStream(frames(job, call), job)
 
-    def answer_json(job: Job, call: GenerationCall, editor: Editor, result: GenerateResult) -> bytes:
-        answer = endpoint.make_answer(job, call, result, editor.model_name)
+    def answer_json(job: Job, call: GenerationCall, result: GenerateResult) -> bytes:
+        answer = endpoint.make_answer(job, call, result)
         written = to_json(without_absent_quotes(answer.model_dump()))
         telemetry.count_answer(job, result.finish_reason, result.metrics)
         return written
@@ -141,8 +135,8 @@ def _add_route(
         telemetry.count_answer(job, result.finish_reason, result.metrics)
         return closing
 
-    async def frames(job: Job, call: GenerationCall, editor: Editor) -> AsyncGenerator[bytes, None]:
-        chunks = endpoint.chunks(job, call, editor.model_name)
+    async def frames(job: Job, call: GenerationCall) -> AsyncGenerator[bytes, None]:
+        chunks = endpoint.chunks(job, call)
         for opening in chunks.opening():
             yield event_frame(opening)
         try:
@@ -150,7 +144,7 @@ def _add_route(
                 if outcome is None:
                     yield PING
                 elif isinstance(outcome, GenerateResult):
-                    yield await worker.conclude(closing_frames, job, chunks, outcome)
+                    yield await worker.conclude(job, closing_frames, job, chunks, outcome)
                 elif isinstance(outcome, Progress) and outcome.delta:
                     yield event_frame(chunks.delta(outcome.delta))
         except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -114,6 +115,7 @@ class GenerationCall:
 
     request: GenerateRequest
     route: RouteConfig
+    model_name: str  # as the request has it, or the loaded one's
     session: str | None = None
     timeout_seconds: float | None = None
     has_provenance: bool = False
@@ -130,12 +132,16 @@ class _Place:
     editor: Editor
     routing: Routing
     entry: Entry
+    is_stopped: Callable[[], bool]
 
 
-def parse_chat(body: bytes, editor: Editor, routing: Routing, entry: Entry) -> GenerationCall:
+def parse_chat(
+    body: bytes, editor: Editor, routing: Routing, entry: Entry, is_stopped: Callable[[], bool] = bool
+) -> GenerationCall:
     """The request of a body, checked down to the prompt's length. Slow for long prompts: not for the event loop.
 
-    Raises InvalidInput, ContextLengthExceeded, or HttpError where the model is unknown.
+    Raises InvalidInput, ContextLengthExceeded, HttpError where the model is unknown, or RequestCancelled soon after
+    `is_stopped` says that nobody waits for it.
     """
     fields, unknown_names = validate(ChatBody, parse_object(body))
     if fields.logprobs:
@@ -146,10 +152,13 @@ def parse_chat(body: bytes, editor: Editor, routing: Routing, entry: Entry) -> G
     tools, requires_tool = _tools(fields)
     messages, prefill = template_messages(fields.messages)
     request = GenerateRequest(messages=messages, prefill=prefill, tools=tools, requires_tool=requires_tool)
-    return _call(fields, request, fields.max_completion_tokens, "messages", warnings, _Place(editor, routing, entry))
+    place = _Place(editor, routing, entry, is_stopped)
+    return _call(fields, request, fields.max_completion_tokens, "messages", warnings, place)
 
 
-def parse_completion(body: bytes, editor: Editor, routing: Routing, entry: Entry) -> GenerationCall:
+def parse_completion(
+    body: bytes, editor: Editor, routing: Routing, entry: Entry, is_stopped: Callable[[], bool] = bool
+) -> GenerationCall:
     """The same for a text to go on with."""
     fields, unknown_names = validate(CompletionBody, parse_object(body))
     if fields.suffix:
@@ -165,7 +174,8 @@ def parse_completion(body: bytes, editor: Editor, routing: Routing, entry: Entry
     else:
         request = GenerateRequest(prompt_tokens=tuple(fields.prompt))
     warnings = unknown_fields_warnings(unknown_names)
-    return _call(fields, request, fields.max_completion_tokens, "prompt", warnings, _Place(editor, routing, entry))
+    place = _Place(editor, routing, entry, is_stopped)
+    return _call(fields, request, fields.max_completion_tokens, "prompt", warnings, place)
 
 
 def _call(
@@ -189,13 +199,14 @@ def _call(
     timeout_seconds = fields.timeout_ms / 1000 if fields.timeout_ms is not None else None
     bound = bind(route, request, fields.speculation, timeout_seconds=timeout_seconds)
     try:
-        place.editor.check(bound.request)
+        place.editor.check(bound.request, place.is_stopped)
     except ContextLengthExceeded as error:
         error.param = prompt_param
         raise
     return GenerationCall(
         request=bound.request,
         route=route,
+        model_name=place.editor.model_name if fields.model is None else fields.model,
         session=fields.session,
         timeout_seconds=bound.timeout_seconds,
         has_provenance="provenance" in (fields.include or ()),

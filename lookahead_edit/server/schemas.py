@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -26,6 +27,7 @@ from lookahead_edit.server.validation import (
     parse_object,
     unknown_fields_warnings,
     validate,
+    well_formed,
     whole,
 )
 from lookahead_edit.text_lines import PositionEncoding, range_to_offsets
@@ -39,7 +41,7 @@ def _version(value: object) -> object:
     value = whole(value)
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise InvalidInput(f"expected an integer or a string, got {describe(value)}", code="invalid_type")
-    return value
+    return well_formed(value) if isinstance(value, str) else value
 
 
 DocumentVersion = Annotated[
@@ -113,6 +115,7 @@ class EditCall:
 
     request: EditRequest
     route: RouteConfig
+    model_name: str  # as the request has it, or the loaded one's
     output: frozenset[str] = frozenset({"text", "edits"})
     include: frozenset[str] = frozenset()
     position_encoding: PositionEncoding = "utf-16"
@@ -123,10 +126,13 @@ class EditCall:
     warnings: tuple[str, ...] = ()
 
 
-def parse_edit(body: bytes, editor: Editor, routing: Routing, entry: Entry) -> EditCall:
+def parse_edit(
+    body: bytes, editor: Editor, routing: Routing, entry: Entry, is_stopped: Callable[[], bool] = bool
+) -> EditCall:
     """The request of a body, checked down to the prompt's length. Slow for long documents: not for the event loop.
 
-    Raises InvalidInput, ContextLengthExceeded, or HttpError where the model is unknown.
+    Raises InvalidInput, ContextLengthExceeded, HttpError where the model is unknown, or RequestCancelled soon after
+    `is_stopped` says that nobody waits for it.
     """
     fields, unknown_names = validate(EditBody, parse_object(body))
     route = routing.choose(entry, fields.model, editor.model_name)
@@ -135,10 +141,11 @@ def parse_edit(body: bytes, editor: Editor, routing: Routing, entry: Entry) -> E
         raise InvalidInput("expected instruction or update, got neither", param="instruction", code="missing_field")
     timeout_seconds = fields.timeout_ms / 1000 if fields.timeout_ms is not None else None
     bound = bind(route, _edit_request(fields), fields.speculation, timeout_seconds=timeout_seconds)
-    editor.check(bound.request)
+    editor.check(bound.request, is_stopped)
     return EditCall(
         request=bound.request,
         route=route,
+        model_name=editor.model_name if fields.model is None else fields.model,
         output=frozenset(fields.output) if fields.output is not None else EditCall.output,
         include=frozenset(fields.include or ()),
         position_encoding=fields.position_encoding or EditCall.position_encoding,

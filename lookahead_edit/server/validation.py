@@ -12,6 +12,9 @@ from pydantic_core import ErrorDetails
 from lookahead_edit.types import InvalidInput
 
 MAX_NAMED_FIELDS = 20
+# Millions of tiny arrays take seconds to parse, in which no other thread runs. Strings may hold brackets as well, but a
+# text with so many is longer than any context.
+MAX_BRACKETS = 2**19
 
 _EXPECTED = {
     "string_type": "a string",
@@ -20,6 +23,7 @@ _EXPECTED = {
     "bool_type": "true or false",
     "list_type": "an array",
     "model_type": "an object",
+    "dict_type": "an object",
     "finite_number": "a finite number",
 }
 
@@ -30,7 +34,8 @@ class Fields(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
 
-def _well_formed(text: str) -> str:
+def well_formed(text: str) -> str:
+    """The text; raises InvalidInput where it can't be encoded."""
     if not text.isascii():
         try:
             text.encode()
@@ -45,7 +50,7 @@ def whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Text = Annotated[str, AfterValidator(_well_formed)]
+Text = Annotated[str, AfterValidator(well_formed)]
 Integer = Annotated[int, BeforeValidator(whole)]
 
 Body = TypeVar("Body", bound=Fields)
@@ -56,6 +61,9 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
     Raises InvalidInput with `invalid_json`, or `invalid_type` for JSON that isn't an object.
     """
+    num_brackets = body.count(b"[") + body.count(b"{")
+    if num_brackets > MAX_BRACKETS:
+        raise InvalidInput(f"expected at most {MAX_BRACKETS} objects and arrays, got {num_brackets}")
     try:
         value = json.loads(body.decode("utf-8-sig"), parse_constant=_refuse_constant)
     except UnicodeDecodeError as error:
@@ -83,7 +91,7 @@ def validate(model: type[Body], value: Mapping[str, Any]) -> tuple[Body, list[st
     try:
         fields = model.model_validate(known)
     except ValidationError as error:
-        raise _as_invalid_input(error.errors(include_url=False)[0]) from None
+        raise _as_invalid_input(error.errors(include_url=False)[0], value) from None
     return fields, _unknown_names(value, fields)
 
 
@@ -107,7 +115,7 @@ def describe(value: object) -> str:
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):
-        return "an array"
+        return "an array" if value else "an empty array"
     if isinstance(value, str):
         return ascii(value) if len(value) <= 60 else f"{value[:60]!a}…"
     number = str(value)
@@ -122,8 +130,8 @@ def _invalid_json(got: str) -> InvalidInput:
     return InvalidInput(f"expected a body of JSON in UTF-8, got: {got}", code="invalid_json")
 
 
-def _as_invalid_input(error: ErrorDetails) -> InvalidInput:
-    param = _path(error["loc"])
+def _as_invalid_input(error: ErrorDetails, value: Mapping[str, Any]) -> InvalidInput:
+    param = _path(error["loc"], value)
     cause = error.get("ctx", {}).get("error")
     if isinstance(cause, InvalidInput):
         return InvalidInput(f"{param}: {cause}", param=param, code=cause.code)
@@ -133,20 +141,42 @@ def _as_invalid_input(error: ErrorDetails) -> InvalidInput:
     kind = error["type"]
     if kind == "float_type" and type(got) is int:
         kind = "finite_number"  # an integer beyond every float
-    expected = _EXPECTED.get(kind) or error["msg"].removeprefix("Input should be ")
     is_wrong_type = kind.endswith("_type") or (kind == "literal_error" and not isinstance(got, str))
     return InvalidInput(
-        f"expected {param} to be {expected}, got {describe(got)}",
+        f"expected {param} {_expected(kind, error.get('ctx', {}))}, got {describe(got)}",
         param=param,
         code="invalid_type" if is_wrong_type else "invalid_value",
     )
 
 
-def _path(location: Sequence[str | int]) -> str:
-    """``("context", 0, "path")`` as ``context[0].path``."""
+def _expected(kind: str, context: Mapping[str, Any]) -> str:
+    """In our words: the framework's change between its releases."""
+    if kind in _EXPECTED:
+        return f"to be {_EXPECTED[kind]}"
+    if kind == "literal_error":
+        return f"to be {context['expected']}"
+    if kind == "greater_than":
+        return f"to be above {context['gt']:g}"
+    if kind == "too_short":
+        return f"to hold at least {context['min_length']}"
+    return "to be a value that the description allows"
+
+
+def _path(location: Sequence[str | int], value: object) -> str:
+    """``("context", 0, "path")`` as ``context[0].path``, without what names no part of the value, as a union's choice.
+
+    The last part is kept where it isn't there: it is what is missing.
+    """
     path = ""
-    for part in location:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}"
+    for index, part in enumerate(location):
+        if isinstance(value, Mapping):
+            if part not in value and index < len(location) - 1:
+                continue
+            value = value.get(part)
+            path += f".{part}"
+        elif isinstance(value, list) and isinstance(part, int):
+            value = value[part] if part < len(value) else None
+            path += f"[{part}]"
     return path.removeprefix(".")
 
 

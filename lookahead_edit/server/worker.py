@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from hashlib import blake2b
 from time import monotonic
 from typing import ParamSpec, TypeVar
@@ -18,6 +17,7 @@ from lookahead_edit.config import RouteConfig, ServerConfig
 from lookahead_edit.editor import Editor, EditRequest, GenerateRequest, Progress
 from lookahead_edit.scheduler import AnyLiveRequest
 from lookahead_edit.server.fair_queue import RESERVED_SHARE, FairQueue, Waiting
+from lookahead_edit.server.fair_threads import FairThreads
 from lookahead_edit.server.jobs import Job
 from lookahead_edit.server.middleware import is_loopback
 from lookahead_edit.server.model_thread import ModelThread, News
@@ -37,8 +37,6 @@ logger = logging.getLogger(__name__)
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 
-# For prompt checks, as many for indexing, and as many for answers: enough that one long text doesn't hold up the rest.
-NUM_TEXT_THREADS = 2
 # Jobs are opened before there is a place for them, so that no place waits for an index to be built.
 NUM_OPENED_AHEAD = 1
 
@@ -60,15 +58,15 @@ class Worker:
         self._is_shutting_down = False
         self._jobs: dict[str, Job] = {}  # those that are not over, by id
         self._sessions: dict[tuple[str, str], Job] = {}  # the newest of each client's session, while it is not over
-        self._queue = FairQueue()
-        self._num_in_preparation = 0
+        self._queue = FairQueue[EditRequest | GenerateRequest]()
+        self._in_preparation = Counter[str]()  # jobs of each client
         self._handed_over: dict[Job, asyncio.Task[None]] = {}  # out of the queue, until the model lets go of it
         self._running: set[Job] = set()  # those of them that have a place in the batch
         self._conclusions: set[asyncio.Task[None]] = set()
         self._model = ModelThread(config.max_batch_size, self._hear)
-        self._check_threads = ThreadPoolExecutor(NUM_TEXT_THREADS, thread_name_prefix="check")
-        self._open_threads = ThreadPoolExecutor(NUM_TEXT_THREADS, thread_name_prefix="open")
-        self._answer_threads = ThreadPoolExecutor(NUM_TEXT_THREADS, thread_name_prefix="answer")
+        self._check_threads = FairThreads("check")
+        self._open_threads = FairThreads("open")
+        self._answer_threads = FairThreads("answer")
         self._serving: asyncio.Task[None] | None = None
         telemetry.watch_queue(lambda: self.num_running, lambda: self.num_waiting)
 
@@ -111,22 +109,27 @@ class Worker:
         self._jobs[job.id] = job
 
     async def prepare(
-        self, function: Callable[Arguments, Answer], *args: Arguments.args, **kwargs: Arguments.kwargs
+        self, job: Job, function: Callable[Arguments, Answer], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Answer:
-        """Runs what must not block the event loop before a job is submitted. Raises QueueFull."""
-        if self._num_in_preparation >= max(1, self._config.max_queued_requests):
+        """Runs what must not block the event loop before an open job is submitted.
+
+        Raises QueueFull, or what the job was stopped with before it came to that.
+        """
+        limit = max(1, self._limit_for(job.client, is_there=bool(self._in_preparation[job.client])))
+        if self._in_preparation.total() >= limit:
             raise self._queue_full()
-        self._num_in_preparation += 1
+        self._in_preparation[job.client] += 1
         try:
-            return await _in_thread(self._check_threads, function, *args, **kwargs)
+            return await self._check_threads.run(job, function, *args, **kwargs)
         finally:
-            self._num_in_preparation -= 1
+            self._in_preparation[job.client] -= 1
+            self._in_preparation += Counter()  # forgets those who have none
 
     async def conclude(
-        self, function: Callable[Arguments, Answer], *args: Arguments.args, **kwargs: Arguments.kwargs
+        self, job: Job, function: Callable[Arguments, Answer], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Answer:
         """Runs what must not block the event loop after a job has its result."""
-        return await _in_thread(self._answer_threads, function, *args, **kwargs)
+        return await self._answer_threads.run(job, function, *args, **kwargs)
 
     def submit(
         self,
@@ -180,6 +183,8 @@ class Worker:
         if job.session is not None and self._sessions.get((job.client, job.session)) is job:
             del self._sessions[job.client, job.session]
         self._queue.remove(job)
+        self._check_threads.drop(job)
+        self._open_threads.drop(job)
 
     def _cache_group(self, client: str, session: str | None) -> str | None:
         """Whose prompts a request may be read from: its session's, or its client's where clients can be told apart.
@@ -192,10 +197,13 @@ class Worker:
         is_closed = self._config.api_key is not None or is_loopback(self._config.host)
         return client if is_closed else None
 
-    def _require_room(self, client: str, leaving: Job | None) -> None:
+    def _limit_for(self, client: str, *, is_there: bool) -> int:
+        """How many may wait, for a client who `is_there` already; a few more for one who isn't."""
         limit = self._config.max_queued_requests
-        if not self._queue.has(client):
-            limit += int(limit * RESERVED_SHARE)
+        return limit if is_there else limit + int(limit * RESERVED_SHARE)
+
+    def _require_room(self, client: str, leaving: Job | None) -> None:
+        limit = self._limit_for(client, is_there=self._queue.has(client))
         num_taken = self.num_waiting + self.num_running - (leaving is not None)
         # A free place in the batch is taken out of the queue at once.
         if num_taken >= limit + self._config.max_batch_size:
@@ -223,16 +231,18 @@ class Worker:
 
     def _hand_over(self) -> None:
         """Opens the next jobs, as long as there are places for them, or nearly."""
-        while len(self._queue) and len(self._handed_over) < self._config.max_batch_size + NUM_OPENED_AHEAD:
+        while len(self._handed_over) < self._config.max_batch_size + NUM_OPENED_AHEAD:
             waiting = self._queue.take(self._handed_over)
+            if waiting is None:
+                return
             self._handed_over[waiting.job] = asyncio.get_running_loop().create_task(self._open(waiting))
 
-    async def _open(self, waiting: Waiting) -> None:
+    async def _open(self, waiting: Waiting[EditRequest | GenerateRequest]) -> None:
         job = waiting.job
         assert self._editor is not None
         try:
-            live = await _in_thread(
-                self._open_threads, self._editor.open, waiting.request, job.is_stopped, cache_group=job.cache_group
+            live = await self._open_threads.run(
+                job, self._editor.open, waiting.request, job.is_stopped, cache_group=job.cache_group
             )
         except Exception as error:
             job.stop(error)
@@ -261,7 +271,7 @@ class Worker:
 
     async def _conclude(self, job: Job, live: AnyLiveRequest) -> None:
         try:
-            job.deliver(await self.conclude(live.result))
+            job.deliver(await self.conclude(job, live.result))
         except Exception as error:
             job.stop(error)
 
@@ -291,17 +301,7 @@ class Worker:
             self._serving.cancel()
         self._model.close()
         for threads in (self._check_threads, self._open_threads, self._answer_threads):
-            threads.shutdown(wait=False, cancel_futures=True)
-
-
-async def _in_thread(
-    threads: ThreadPoolExecutor,
-    function: Callable[Arguments, Answer],
-    *args: Arguments.args,
-    **kwargs: Arguments.kwargs,
-) -> Answer:
-    call = partial(function, *args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(threads, call)
+            threads.close()
 
 
 def _superseded() -> RequestSuperseded:
