@@ -1,33 +1,33 @@
 """Inside vLLM: our proposer against none, vLLM's own n-grams and, where installed, suffix decoding.
 
-    .venv-vllm/bin/python -m benchmarks.bench_vllm               # what vLLM does with each, on a CPU or GPU
-    .venv-vllm/bin/python -m benchmarks.bench_vllm --proposer    # the proposer alone: 16 rows of 8k tokens
+    .venv-vllm/bin/python -m benchmarks.bench_vllm --output benchmarks/results/vllm.json --markdown
+    .venv-vllm/bin/python -m benchmarks.bench_vllm --parts proposer         # only what a proposal costs
 
-Each engine runs in a process of its own, one at a time, and the methods take turns, so that a machine that gets slower
-or faster meanwhile does so for all. Prints a card, a table and one line of JSON. Greedy text must be the same for all
-methods, else the exit status is 1. Figures from a machine that does other work are rough: the card shows its load.
+Edits: the benchmark's, each once, dealt out to the concurrencies, so that no method can copy an answer that it gave
+before. Open: stories, in which there is next to nothing to copy, at the highest concurrency: what speculation costs
+where it can't gain. The methods take turns on each load, in an order that turns as well. Prints tables and one line of
+JSON. Greedy text must be that of no speculation on the same load, else the exit status is 1.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import subprocess
 import sys
-import time
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from benchmarks.edit_set import chosen_edits
 from benchmarks.environment import environment, load_average
+from benchmarks.vllm_engines import EngineFailed, EngineProcess, EngineSettings, Load, Measured
 
-EDIT_PROPOSER = "lookahead_edit.vllm_plugin.EditProposer"
-# Of vLLM's speculative_config; the tuned n-grams are those that did best for edits.
+PLAIN, OURS = "plain", "ours"
+# Of vLLM's speculative_config. Tuned: what does best for edits in replays, see peers in the README.
 METHODS: dict[str, dict[str, Any] | None] = {
-    "plain": None,
+    PLAIN: None,
     "ngram": {"method": "ngram", "num_speculative_tokens": 5},
     "ngram tuned": {
         "method": "ngram",
@@ -35,169 +35,240 @@ METHODS: dict[str, dict[str, Any] | None] = {
         "prompt_lookup_min": 2,
         "prompt_lookup_max": 5,
     },
-    "suffix": {"method": "suffix", "num_speculative_tokens": 32},
-    "ours": {"method": "custom_class", "model": EDIT_PROPOSER, "num_speculative_tokens": 64},
+    "suffix": {"method": "suffix"},
+    "suffix tuned": {
+        "method": "suffix",
+        "num_speculative_tokens": 64,
+        "suffix_decoding_max_tree_depth": 64,
+        "suffix_decoding_max_spec_factor": 4.0,
+    },
+    OURS: {
+        "method": "custom_class",
+        "model": "lookahead_edit.vllm_plugin.EditProposer",
+        "num_speculative_tokens": 64,
+    },
 }
-PLAIN, OURS = "plain", "ours"
+# Concurrency, loads, requests a load.
+EDIT_LOADS = ((1, 5, 1), (4, 2, 6), (16, 2, 20))
+OPEN_LOAD = (16, 3, 16)
+EDITS, OPEN, PROPOSER = PARTS = ("edits", "open", "proposer")
+GOAL_TIMES_PLAIN = 0.97
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One method at one concurrency, over all edits."""
+class Run:
+    """One load, done by one method."""
 
+    part: str
     method: str
     concurrency: int
-    num_tokens: int
-    num_drafted_tokens: int
-    num_accepted_tokens: int
-    seconds: float
-    propose_seconds: float
-    outputs: list[list[int]]
-
-    @property
-    def tokens_per_second(self) -> float:
-        return self.num_tokens / self.seconds
-
-    @property
-    def tokens_per_forward(self) -> float:
-        """Each pass emits a row's accepted tokens and one more."""
-        return self.num_tokens / (self.num_tokens - self.num_accepted_tokens)
-
-    @property
-    def propose_share(self) -> float:
-        return self.propose_seconds / self.seconds
+    load: int
+    measured: Measured
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="directory or hub id; the default model if left out")
-    parser.add_argument("--edits", type=int, default=16, help="so many of the benchmark's")
-    parser.add_argument("--max-tokens", type=int, default=384)
-    parser.add_argument("--concurrency", default="1,4,16")
-    parser.add_argument("--repetitions", type=int, default=1)
     parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--max-tokens", type=int, default=112)
     parser.add_argument("--max-model-len", type=int, default=2048)
-    parser.add_argument("--proposer", action="store_true", help="only the proposer, without an engine")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--scale", type=float, default=1.0, help="less than 1: fewer requests a load")
+    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--output", type=Path, help="a file for the JSON")
     arguments = parser.parse_args()
-    if arguments.proposer:
-        bench_proposer()
-    elif arguments.child is not None:
-        run_child(arguments)
-    else:
-        sys.exit(compare(arguments))
+    sys.exit(run(arguments))
 
 
-def compare(arguments: argparse.Namespace) -> int:
-    card = environment() | {"edits": arguments.edits, "max_tokens": arguments.max_tokens, "load_before": load_average()}
-    print(json.dumps(card), file=sys.stderr)
-    measured: list[Measured] = []
-    for repetition in range(arguments.repetitions):
-        for method in arguments.methods.split(","):
-            print(f"repetition {repetition + 1}: {method}", file=sys.stderr)
-            measured += _in_child(arguments, method)
-    plain = {each.concurrency: each for each in measured if each.method == PLAIN}
-    is_same = all(each.outputs == plain[each.concurrency].outputs for each in measured if each.concurrency in plain)
-    rows = _table(measured)
-    print(f"{'method':<12} {'rows':>4} {'tokens/forward':>15} {'tokens/s':>9} {'/ plain':>8} {'proposing':>10}")
-    for row in rows:
-        print(
-            f"{row['method']:<12} {row['concurrency']:>4} {row['tokens_per_forward']:>15.2f} "
-            f"{row['tokens_per_second']:>9.1f} {row['against_plain'] or 0.0:>8.2f} {row['propose_share']:>10.1%}"
-        )
-    print(f"same text: {'yes' if is_same else 'NO'}")
-    print(json.dumps({"card": card | {"load_after": load_average()}, "same_text": is_same, "rows": rows}))
-    return 0 if is_same else 1
+def run(arguments: argparse.Namespace) -> int:
+    from lookahead_edit.targets.tokenizer_loading import load_tokenizer
+
+    card = environment() | {"max_tokens": arguments.max_tokens, "load_before": load_average()}
+    tokenizer = load_tokenizer(arguments.model)
+    model = arguments.model or _default_model()
+    parts = arguments.parts.split(",")
+    loads = [
+        (part, number, load)
+        for part, number, load in _loads(tokenizer, arguments.max_tokens, arguments.max_model_len, arguments.scale)
+        if part in parts
+    ]
+    settings = EngineSettings(model, max_model_len=arguments.max_model_len)
+    runs, missing = compare(loads, arguments.methods.split(","), settings)
+    document: dict[str, Any] = {"environment": card, "missing": missing}
+    if runs:
+        document |= {"rows": table_of(runs), "texts_that_differ": differing(runs), "goals": goals_of(table_of(runs))}
+    if PROPOSER in parts:
+        from benchmarks.vllm_proposer import time_alone, time_in_engine
+
+        _say("the proposer alone, and 16 rows of 8k tokens")
+        document["proposer_alone"] = time_alone(tokenizer)
+        ours = METHODS[OURS]
+        assert ours is not None
+        document["proposer_in_engine"] = time_in_engine(tokenizer, ours, model)
+    card["load_after"] = load_average()
+    print("\n".join(lines_of(document.get("rows", []), as_markdown=arguments.markdown)))
+    for name in ("texts_that_differ", "missing", "goals", "proposer_alone", "proposer_in_engine"):
+        print(f"{name}: {json.dumps(document.get(name))}")
+    if arguments.output is not None:
+        arguments.output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(document))
+    return 1 if document.get("texts_that_differ") else 0
 
 
-def _table(measured: list[Measured]) -> list[dict[str, Any]]:
-    """A row for each method and concurrency: medians over the repetitions."""
+def compare(
+    loads: Sequence[tuple[str, int, Load]], methods: Sequence[str], settings: EngineSettings
+) -> tuple[list[Run], dict[str, str]]:
+    """What was measured, and which methods don't run here, with the reason."""
+    engines: dict[str, EngineProcess] = {}
+    missing: dict[str, str] = {}
+    runs: list[Run] = []
+    try:
+        for method in methods if loads else ():
+            _say(f"starting {method}")
+            try:
+                engines[method] = EngineProcess(METHODS[method], settings)
+                engines[method].measure(Load(1, (tuple(range(100, 164)),), 8))  # compiles what is compiled late
+            except EngineFailed as error:
+                engines.pop(method, None)
+                missing[method] = str(error)
+                _say(f"{method} doesn't run here: {error}")
+        order = list(engines)
+        for turn, (part, number, load) in enumerate(loads):
+            first = turn % len(order)
+            for method in order[first:] + order[:first]:
+                measured = engines[method].measure(load)
+                runs.append(Run(part, method, load.concurrency, number, measured))
+                _say(
+                    f"{part} {load.concurrency:>2} {method:<13}{measured.num_tokens / measured.seconds:>7.1f} tokens/s"
+                )
+    finally:
+        for engine in engines.values():
+            engine.end()
+    return runs, missing
+
+
+def table_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """A row for each part, concurrency and method; sums over the loads."""
     rows = []
-    for method, concurrency in sorted(
-        {(each.method, each.concurrency) for each in measured}, key=lambda key: key[::-1]
-    ):
-        own = [each for each in measured if (each.method, each.concurrency) == (method, concurrency)]
-        plain = [each for each in measured if (each.method, each.concurrency) == (PLAIN, concurrency)]
-        speed = statistics.median(each.tokens_per_second for each in own)
-        plain_speed = statistics.median(each.tokens_per_second for each in plain) if plain else None
-        rows.append(
-            {
-                "method": method,
-                "concurrency": concurrency,
-                "tokens_per_forward": statistics.median(each.tokens_per_forward for each in own),
-                "tokens_per_second": speed,
-                "against_plain": None if plain_speed is None else speed / plain_speed,
-                "propose_share": statistics.median(each.propose_share for each in own),
-                "num_drafted_tokens": own[0].num_drafted_tokens,
-                "num_accepted_tokens": own[0].num_accepted_tokens,
-            }
-        )
+    for part, concurrency in sorted({(run.part, run.concurrency) for run in runs}):
+        own = [run for run in runs if (run.part, run.concurrency) == (part, concurrency)]
+        plain = {run.load: run.measured for run in own if run.method == PLAIN}
+        for method in dict.fromkeys(run.method for run in sorted(own, key=lambda run: list(METHODS).index(run.method))):
+            measured = {run.load: run.measured for run in own if run.method == method}
+            num_tokens = sum(each.num_tokens for each in measured.values())
+            seconds = sum(each.seconds for each in measured.values())
+            # The same tokens in each, so ratios of seconds are ratios of throughput.
+            ratios = [plain[load].seconds / measured[load].seconds for load in measured if load in plain]
+            rows.append(
+                {
+                    "part": part,
+                    "concurrency": concurrency,
+                    "method": method,
+                    "num_requests": sum(len(each.outputs) for each in measured.values()),
+                    "num_tokens": num_tokens,
+                    "tokens_per_forward": num_tokens / sum(each.num_forwards for each in measured.values()),
+                    "tokens_per_second": num_tokens / seconds,
+                    "times_plain": sum(each.seconds for each in plain.values()) / seconds if plain else None,
+                    "times_plain_range": [min(ratios), max(ratios)] if ratios else None,
+                    "num_drafted_tokens": sum(each.num_drafted_tokens for each in measured.values()),
+                    "num_accepted_tokens": sum(each.num_accepted_tokens for each in measured.values()),
+                    "propose_share": sum(each.propose_seconds for each in measured.values()) / seconds,
+                    "seconds": seconds,
+                }
+            )
     return rows
 
 
-def _in_child(arguments: argparse.Namespace, method: str) -> list[Measured]:
-    options = ("model", "edits", "max_tokens", "concurrency", "max_model_len")
-    given = [
-        f"--{name.replace('_', '-')}={value}" for name in options if (value := getattr(arguments, name)) is not None
-    ]
-    command = [sys.executable, "-m", "benchmarks.bench_vllm", f"--child={method}", *given]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False)
-    if finished.returncode != 0:
-        last = (finished.stderr.strip().splitlines() or ["no reason given"])[-1]
-        print(f"{method} doesn't run here: {last}", file=sys.stderr)
-        return []
-    return [Measured(**each) for each in json.loads(finished.stdout.splitlines()[-1])]
+def differing(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Requests whose text isn't that of no speculation."""
+    plain = {(run.part, run.concurrency, run.load): run.measured.outputs for run in runs if run.method == PLAIN}
+    found = []
+    for run in runs:
+        expected = plain.get((run.part, run.concurrency, run.load), run.measured.outputs)
+        for index, (want, got) in enumerate(zip(expected, run.measured.outputs, strict=True)):
+            if want != got:
+                token = next((at for at, (a, b) in enumerate(zip(want, got, strict=False)) if a != b), len(want))
+                found.append(
+                    {
+                        "part": run.part,
+                        "concurrency": run.concurrency,
+                        "load": run.load,
+                        "request": index,
+                        "method": run.method,
+                        "token": token,
+                    }
+                )
+    return found
 
 
-def run_child(arguments: argparse.Namespace) -> None:
-    """One engine; prints a JSON list of what was measured."""
-    import os
-
-    os.environ.update({"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ERROR"})
-    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "2")
-    from vllm import LLM, SamplingParams
-    from vllm.platforms import current_platform
-
-    concurrencies = [int(number) for number in arguments.concurrency.split(",")]
-    llm = LLM(
-        model=arguments.model or _default_model(),
-        dtype="float32" if current_platform.is_cpu() else "auto",
-        enforce_eager=bool(current_platform.is_cpu()),
-        max_model_len=arguments.max_model_len,
-        max_num_seqs=max(concurrencies),
-        enable_prefix_caching=False,  # the same prompts are read at each concurrency
-        disable_log_stats=False,
-        speculative_config=METHODS[arguments.child],
-    )
-    propose_seconds = _watch_proposer(llm)
-    prompts = _prompts(llm.get_tokenizer(), arguments.edits, arguments.max_model_len)
-    sampling = SamplingParams(temperature=0.0, max_tokens=arguments.max_tokens)
-    llm.generate([{"prompt_token_ids": prompts[0]}], SamplingParams(temperature=0.0, max_tokens=48), use_tqdm=False)
-    measured = []
-    for concurrency in concurrencies:
-        before, propose_seconds[0] = _counters(llm), 0.0
-        outputs: list[list[int]] = []
-        began = time.perf_counter()
-        # All at once where there are places for all, else as many as the concurrency says, the next when one is done.
-        for start in range(0, len(prompts), concurrency):
-            batch = [{"prompt_token_ids": prompt} for prompt in prompts[start : start + concurrency]]
-            answers = llm.generate(batch, sampling, use_tqdm=False)
-            outputs += [list(answer.outputs[0].token_ids) for answer in answers]
-        seconds = time.perf_counter() - began
-        drafted, accepted = (after - past for after, past in zip(_counters(llm), before, strict=True))
-        measured.append(
-            Measured(
-                arguments.child,
-                concurrency,
-                sum(map(len, outputs)),
-                int(drafted),
-                int(accepted),
-                seconds,
-                propose_seconds[0],
-                outputs,
+def goals_of(rows: Sequence[dict[str, Any]]) -> dict[str, bool]:
+    """Whether ours is ahead of every other method at each concurrency, and next to never behind plain decoding."""
+    goals = {}
+    by_key = {(row["part"], row["concurrency"], row["method"]): row for row in rows}
+    for (part, concurrency, method), ours in by_key.items():
+        if method != OURS:
+            continue
+        others = [row for key, row in by_key.items() if key[:2] == (part, concurrency) and key[2] != OURS]
+        for figure in ("tokens_per_forward", "tokens_per_second") if part == EDITS else ():
+            goals[f"{part} {concurrency}: ahead in {figure}"] = all(ours[figure] > row[figure] for row in others)
+        if ours["times_plain"] is not None:
+            goals[f"{part} {concurrency}: at least {GOAL_TIMES_PLAIN} of plain"] = (
+                ours["times_plain"] >= GOAL_TIMES_PLAIN
             )
+    return goals
+
+
+def lines_of(rows: Sequence[dict[str, Any]], *, as_markdown: bool) -> Iterator[str]:
+    heads = ("text", "at once", "method", "tokens/forward", "tokens/s", "times plain", "accepted", "proposing")
+    if as_markdown:
+        yield "| " + " | ".join(heads) + " |"
+        yield "|---" * len(heads) + "|"
+    else:
+        yield "  ".join(f"{head:>16}" for head in heads)
+    for row in rows:
+        drafted = row["num_drafted_tokens"]
+        cells = (
+            row["part"],
+            str(row["concurrency"]),
+            row["method"],
+            f"{row['tokens_per_forward']:.2f}",
+            f"{row['tokens_per_second']:.1f}",
+            "" if row["times_plain"] is None else f"{row['times_plain']:.2f}",
+            f"{row['num_accepted_tokens'] / drafted:.0%}" if drafted else "",
+            f"{row['propose_share']:.1%}",
         )
-    print(json.dumps([asdict(each) for each in measured]))
+        yield "| " + " | ".join(cells) + " |" if as_markdown else "  ".join(f"{cell:>16}" for cell in cells)
+
+
+def _loads(tokenizer: Any, max_tokens: int, max_model_len: int, scale: float) -> Iterator[tuple[str, int, Load]]:
+    """Part, number and load; concurrencies take turns."""
+    from lookahead_edit.config import EditConfig
+    from lookahead_edit.prompts import PromptBuilder
+    from lookahead_edit.tasks import EditRequest
+
+    builder = PromptBuilder(tokenizer, max_context_tokens=max_model_len, vocab_size=2**31 - 1, config=EditConfig())
+    # Neighbours in the set edit the same file; each load gets many files.
+    edits = sorted(chosen_edits(), key=lambda edit: edit.instruction)
+    given = iter(edits)
+    for number in range(max(count for _, count, _ in EDIT_LOADS)):
+        for concurrency, count, num_requests in EDIT_LOADS:
+            if number >= count:
+                continue
+            chosen = [next(given) for _ in range(max(1, round(scale * num_requests)))]
+            requests = [EditRequest(edit.before, edit.instruction, path=edit.path) for edit in chosen]
+            prompts = tuple(tuple(builder.for_edit(request).tokens.tolist()) for request in requests)
+            yield EDITS, number, Load(concurrency, prompts, max_tokens)
+    concurrency, count, num_requests = OPEN_LOAD
+    words = (
+        ("a fox", "a lighthouse", "two brothers", "an old clock"),
+        ("rain", "a letter", "the sea", "bread"),
+        ("in spring", "long ago", "on the moon"),
+    )
+    texts = [f"Write a story about {who} and {what} {when}.\n" for who, what, when in product(*words)]
+    for number in range(count):
+        chosen_texts = texts[number::count][: max(1, round(scale * num_requests))]
+        prompts = tuple(tuple(tokenizer.encode(text, parse_special=False).tolist()) for text in chosen_texts)
+        yield OPEN, number, Load(concurrency, prompts, max_tokens)
 
 
 def _default_model() -> str:
@@ -206,108 +277,8 @@ def _default_model() -> str:
     return str(default_model_directory())
 
 
-def _prompts(tokenizer: Any, num_edits: int, max_model_len: int) -> list[list[int]]:
-    from lookahead_edit.config import EditConfig
-    from lookahead_edit.prompts import PromptBuilder
-    from lookahead_edit.tasks import EditRequest
-    from lookahead_edit.tokenizer import HfTokenizer
-
-    builder = PromptBuilder(
-        HfTokenizer(tokenizer), max_context_tokens=max_model_len, vocab_size=len(tokenizer), config=EditConfig()
-    )
-    edits = chosen_edits()[:num_edits]
-    requests = [EditRequest(edit.before, edit.instruction, path=edit.path) for edit in edits]
-    return [builder.for_edit(request).tokens.tolist() for request in requests]
-
-
-def _counters(llm: Any) -> tuple[float, float]:
-    values = {metric.name: getattr(metric, "value", 0.0) for metric in llm.get_metrics()}
-    names = ("vllm:spec_decode_num_draft_tokens", "vllm:spec_decode_num_accepted_tokens")
-    return tuple(float(values.get(name, 0.0)) for name in names)  # type: ignore[return-value]
-
-
-def _watch_proposer(llm: Any) -> list[float]:
-    """Seconds spent proposing, summed up in a list of one."""
-    seconds = [0.0]
-    drafter = getattr(
-        llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner, "drafter", None
-    )
-    if drafter is not None:
-        propose = drafter.propose
-
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            began = time.perf_counter()
-            try:
-                return propose(*args, **kwargs)
-            finally:
-                seconds[0] += time.perf_counter() - began
-
-        drafter.propose = watched
-    return seconds
-
-
-def bench_proposer(num_rows: int = 16, num_prompt_tokens: int = 8192, num_output_tokens: int = 1024) -> None:
-    """The proposer's time a step where no engine runs: rows in different places of their edits."""
-    from lookahead_edit.cost import CostCurve
-    from lookahead_edit.targets.tokenizer_loading import load_tokenizer
-    from lookahead_edit.types import num_agreeing
-    from lookahead_edit.vllm_plugin.batch import DraftingBatch
-    from lookahead_edit.vllm_plugin.options import ProposerOptions
-
-    tokenizer = load_tokenizer()
-    source = "".join(edit.before for edit in {edit.path: edit for edit in chosen_edits()}.values())
-    file = np.resize(tokenizer.encode(source, parse_special=False), num_prompt_tokens - 64).astype(np.int32)
-    head, tail = tokenizer.encode("Rename it.\n```python\n"), tokenizer.encode("\n```\n")
-    random = np.random.default_rng(0)
-    length = len(head) + len(file) + len(tail) + num_output_tokens + 512
-    token_ids = np.zeros((num_rows, length), dtype=np.int32)
-    num_tokens = np.zeros(num_rows, dtype=np.int32)
-    outputs = []
-    for row in range(num_rows):
-        own = np.roll(file, int(random.integers(len(file))))
-        prompt = np.concatenate([head, own, tail])
-        token_ids[row, : len(prompt)], num_tokens[row] = prompt, len(prompt)
-        output = own[: num_output_tokens + 512].copy()
-        output[random.integers(0, len(output), len(output) // 24)] = 17  # a change in 24 tokens
-        outputs.append(output)
-    options = ProposerOptions(cost_curve=CostCurve.linear(0.01))
-    batch = DraftingBatch(
-        options, max_draft_tokens=64, max_model_len=length, vocab_size=49152, tokenizer=tokenizer, max_rows=num_rows
-    )
-    begun = num_tokens.copy()
-    seconds: list[float] = []  # of this thread's processor time, which other work on the machine doesn't lengthen much
-    while batch.stats.num_indexed_prompts < num_rows:
-        began = time.thread_time()
-        batch.propose([[] for _ in range(num_rows)], num_tokens, token_ids)
-        seconds.append(time.thread_time() - began)
-    indexing = {"steps": len(seconds), "max_ms": 1e3 * max(seconds)}
-    drafts: list[list[int]] = [[] for _ in range(num_rows)]
-    seconds = []
-    while (num_tokens - begun).min() < num_output_tokens:
-        sampled = []
-        for row in range(num_rows):
-            rest = outputs[row][num_tokens[row] - begun[row] :]
-            accepted = num_agreeing(np.asarray(drafts[row], dtype=np.int32), rest[:-1])
-            emitted = (
-                rest[: accepted + 1].tolist() if num_tokens[row] - begun[row] < num_output_tokens else rest[:1].tolist()
-            )
-            token_ids[row, num_tokens[row] : num_tokens[row] + len(emitted)] = emitted
-            num_tokens[row] += len(emitted)
-            sampled.append(emitted)
-        began = time.thread_time()
-        drafts = batch.propose(sampled, num_tokens, token_ids)
-        seconds.append(time.thread_time() - began)
-    figures = {
-        "rows": num_rows,
-        "prompt_tokens": num_prompt_tokens,
-        "indexing": indexing,
-        "steps": len(seconds),
-        "median_ms": 1e3 * statistics.median(seconds),
-        "p95_ms": 1e3 * float(np.quantile(seconds, 0.95)),
-        "tokens_per_row_and_step": batch.stats.num_emitted_tokens / max(1, batch.stats.num_rows),
-        "index_bytes": batch.num_index_bytes,
-    }
-    print(json.dumps(figures | {"card": environment() | {"load": load_average()}}))
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

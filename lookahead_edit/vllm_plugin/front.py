@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from lookahead_edit.config import EditConfig, SpeculationConfig
+from lookahead_edit.config import EditConfig, SamplingConfig, SpeculationConfig
 from lookahead_edit.editor import Editor
 from lookahead_edit.tasks import EditRequest, GenerateRequest
 from lookahead_edit.types import Draft, Drafter, IntArray, InvalidInput, Source, SourceKind, Target, Tokenizer
@@ -83,8 +83,8 @@ class EngineEditor(Editor):
     ) -> None:
         super().__init__(target, tokenizer, model_name=model_name, config=config)
 
-    def check(self, request: EditRequest | GenerateRequest) -> None:
-        super().check(request)
+    def check(self, request: EditRequest | GenerateRequest, is_cancelled: Callable[[], bool] = bool) -> None:
+        super().check(request, is_cancelled)
         for name in self.target.ignored_sampling:
             if getattr(request.sampling, name) != getattr(type(request.sampling)(), name):
                 raise InvalidInput(
@@ -108,5 +108,5 @@ class EngineEditor(Editor):
         self.target.expect(live.sequence.key, drafter.wishes)
         return live
 
-    def _make_drafter(self, speculation: SpeculationConfig) -> Drafter:
+    def _make_drafter(self, speculation: SpeculationConfig, sampling: SamplingConfig | None = None) -> Drafter:
         return EngineDrafter(speculation)
