@@ -26,6 +26,8 @@ NOISE_FACTOR = 4.0
 # What nobody can promise to be better than, in steps of the dtype at the largest logit.
 MIN_NOISE_STEPS = 2.0
 MAX_SHOWN_FLIPS = 8
+# Drafts that know the text, for the audit of a model: what comes next, and what comes after that.
+RIGHT, WRONG = "right", "wrong"
 
 STEPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 

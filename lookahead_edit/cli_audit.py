@@ -66,7 +66,7 @@ def audit(
         str,
         typer.Option(
             "--drafters",
-            help="Of edit, suffix, ngram and none, with commas between; and drafts of all kinds.",
+            help="Of edit, suffix, ngram, right and wrong, with commas between. A mix of all kinds comes besides.",
             metavar="NAMES",
         ),
     ] = SPECULATION.drafter,
@@ -90,12 +90,17 @@ def audit(
 
     In float32 bugs show best; in bfloat16 it is seen how often ties are.
     """
+    from lookahead_edit.audit import RIGHT, WRONG
+
     display = Display(is_quiet=quiet)
     names = [name.strip() for name in drafters.split(",") if name.strip()]
     if not names:
         raise InvalidInput("expected at least one drafter, got none", param="drafters")
     for name in names:
-        sampling, _ = configs(temperature, seed, name, no_speculation=False)
+        scripted = name in (RIGHT, WRONG)
+        if scripted and url is not None:
+            raise InvalidInput(f"expected a drafter of the server's with --url, got {name}", param="drafters")
+        sampling, _ = configs(temperature, seed, "none" if scripted else name, no_speculation=False)
     requests = _requests(traces, limit)
     if url is not None:
         if model is not None or target is not TargetKind.DYNAMIC or dtype is not None or device is not None:
@@ -193,7 +198,9 @@ def _audit_model(
             "target": target.value,
         },
     )
-    for report in reports:
+    for name, _ in requests:
+        with display.live(f"auditing {name}, up to {max_tokens} tokens in {len(drafters) + 3} ways"):
+            report = next(reports)
         display.say(f"{report.num_prompts} of {len(prompts)} prompts: {report.verdict}")
     return report
 

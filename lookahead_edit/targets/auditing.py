@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from lookahead_edit.audit import Comparison, Noise, Report, Walk, compare
+from lookahead_edit.audit import RIGHT, WRONG, Comparison, Noise, Report, Walk, compare
 from lookahead_edit.config import SamplingConfig, SpeculationConfig
 from lookahead_edit.drafters.scripted import NoDrafter, ScriptedDrafter
 from lookahead_edit.engine import Engine
@@ -85,7 +85,7 @@ def audit(
         model: what the target runs.
         make_target: makes it with a given opener of samplers.
         prompts: what to go on from.
-        drafters: names, as in `SpeculationConfig`.
+        drafters: names, as in `SpeculationConfig`; besides "right" and "wrong".
         tokenizer: for drafters that want one.
         max_tokens: for each prompt.
         end_token_ids: tokens that end a text.
@@ -102,8 +102,12 @@ def audit(
         noise.add(plain, logits_at_once(model, prompt.tokens, reference))
         text = np.concatenate([prompt.tokens, reference])
         openers: dict[str, Callable[[], Drafter]] = {
-            name: partial(make_drafter, SpeculationConfig(drafter=name), tokenizer) for name in drafters
+            name: partial(make_drafter, SpeculationConfig(drafter=name), tokenizer)
+            for name in drafters
+            if name not in (RIGHT, WRONG)
         }
+        openers[RIGHT] = partial(shifted_drafter, text, 0)
+        openers[WRONG] = partial(shifted_drafter, text, 1)
         openers[MIXED] = partial(mixed_drafter, text, len(prompt.tokens))
         off = walk(target, log, prompt, reference, NoDrafter)
         for comparison in comparisons:
@@ -157,6 +161,11 @@ def walk(
         num_draft_tokens=sum(finished.num_draft_tokens for finished in rounds),
         num_accepted_tokens=sum(finished.num_accepted_tokens for finished in rounds),
     )
+
+
+def shifted_drafter(truth: IntArray, num_tokens: int) -> Drafter:
+    """What comes next in `truth`, prompt and text; or so many tokens later, as a cursor that is off would have it."""
+    return ScriptedDrafter(lambda tokens: truth[len(tokens) + num_tokens :])
 
 
 def mixed_drafter(truth: IntArray, seed: int) -> Drafter:

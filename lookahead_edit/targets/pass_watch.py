@@ -18,10 +18,10 @@ class PassWatch:
     def __init__(self, device: torch.device) -> None:
         self._events: tuple[Any, Any] | None = None
         if device.type == "cuda":
-            with torch.cuda.device(device):
-                make: Any = torch.cuda.Event
-                self._events = make(enable_timing=True), make(enable_timing=True)
-                self._events[0].record()
+            self._stream = torch.cuda.current_stream(device)  # which need not be the current device's
+            make: Any = torch.cuda.Event
+            self._events = make(enable_timing=True), make(enable_timing=True)
+            self._events[0].record(self._stream)
         self._started = time.perf_counter()
         self._stopped = self._started
 
@@ -29,7 +29,7 @@ class PassWatch:
         """After the last call that queues work."""
         self._stopped = time.perf_counter()
         if self._events is not None:
-            self._events[1].record()
+            self._events[1].record(self._stream)
 
     def seconds(self) -> float:
         """From start to stop; waits for the device where it has not come so far."""

@@ -87,7 +87,7 @@ class StaticTarget(HfTarget):
             config.pass_widths,
             is_deterministic=config.kind == "deterministic",
             compiles=is_cuda if config.compiles is None else config.compiles,
-            recorder=CudaGraphRecorder() if is_cuda else None,
+            recorder=CudaGraphRecorder(model.device) if is_cuda else None,
             has_splits=is_cuda,
         )
 
@@ -100,6 +100,16 @@ class StaticTarget(HfTarget):
     def max_draft_tokens(self) -> int | None:
         """Longer drafts would take more than one pass; None where any length is one."""
         return None if self.widths is None else self.widths[-1] - 1
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether passes that verify drafts are compiled; no longer where that has failed."""
+        return self._reader.is_compiled
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether they are recorded; no longer where that has failed."""
+        return self._reader.is_recorded
 
     def warm_up(self, num_tokens: int = 1024) -> None:
         """Compiles and records passes as after so many tokens, so that no request waits for it."""

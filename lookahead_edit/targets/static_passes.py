@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from lookahead_edit.targets.default_model import one_line
-from lookahead_edit.targets.static_attention import causal_mask
+from lookahead_edit.targets.static_attention import causal_mask, static_attention
 from lookahead_edit.targets.static_cache import StaticRowCache
 from lookahead_edit.types import IntArray
 
@@ -38,25 +38,38 @@ class Recorder(Protocol):
 
 
 class CudaGraphRecorder:
-    """Records CUDA graphs; all of them share their memory, for they are replayed one after the other."""
+    """Records CUDA graphs; all of them share their memory, for they are replayed one after the other.
 
-    def __init__(self) -> None:
-        self._pool: Any = None
+    Args:
+        device: what is recorded runs there.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream: Any = None  # one for all: memory that a recording frees goes to later ones of its stream alone
+        self._keeper: Any = None
 
     def record(self, run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
         """As `Recorder` says."""
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        with torch.cuda.device(self._device):
+            if self._keeper is None:
+                self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+                # Memory whose last graph is gone, as after a cache has grown, can't be recorded into again.
+                self._keeper = self._captured(lambda: torch.zeros(1, device=self._device), None)[0]
+            graph, output = self._captured(run, self._keeper.pool())
+        return graph.replay, output
+
+    def _captured(self, run: Callable[[], Tensor], pool: Any) -> tuple[Any, Tensor]:
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
             for _ in range(NUM_WARM_UPS):
                 run()
-        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.current_stream().wait_stream(self._stream)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        with torch.cuda.graph(graph, pool=pool, stream=self._stream):
             output = run()
-        self._pool = self._pool or graph.pool()
-        return graph.replay, output
+        return graph, output
 
 
 @dataclass(slots=True)
@@ -116,7 +129,8 @@ class PassRunner:
         """An eager pass of any width, float[num_logits, vocab_size] of its last tokens; the cache then holds them."""
         block = torch.from_numpy(np.append(tokens, start).astype(np.int64)).to(self._device)
         attended = torch.arange(num_attended, device=self._device)
-        logits = _forward(self._model, self._shape, block, attended, cache, max(1, num_logits))
+        with static_attention(self._model):
+            logits = _forward(self._model, self._shape, block, attended, cache, max(1, num_logits))
         return logits[logits.shape[0] - num_logits :]
 
     def run(self, cache: StaticRowCache, tokens: IntArray, start: int, num_attended: int) -> Tensor:
@@ -136,7 +150,8 @@ class PassRunner:
         if recording is None:
             return self.run(cache, tokens, start, num_attended)
         cache.recordings[key] = recording
-        # From ordinary memory, which may change as soon as the call returns; the device isn't waited for.
+        # From ordinary memory, which may change as soon as the call returns; the device isn't waited for. Nothing here
+        # looks at the model: switching its attention to and fro takes longer than the launch.
         recording.block.copy_(torch.from_numpy(values), non_blocking=True)
         recording.replay()
         return recording.logits
@@ -159,27 +174,32 @@ class PassRunner:
         return _Recording(block, replay, logits)
 
     def _run(self, block: Tensor, attended: Tensor, cache: StaticRowCache) -> Tensor:
-        if self._compiled is None:
+        with static_attention(self._model):
+            if self._compiled is not None:
+                _mark_dynamic(block, attended, cache)
+                try:
+                    with torch._dynamo.config.patch(recompile_limit=MAX_COMPILATIONS):
+                        compiled: Tensor = self._compiled(self._model, self._shape, block, attended, cache)
+                    return compiled
+                except torch.OutOfMemoryError:
+                    raise
+                except Exception as error:
+                    name = type(self._model).__name__
+                    cause = getattr(error, "inner_exception", error)  # what a backend raised is wrapped
+                    logger.warning("%s is not compiled, its passes run eagerly: %s", name, one_line(cause))
+                    self._compiled = None
             return _forward(self._model, self._shape, block, attended, cache)
-        # One compilation for all widths above 1, all lengths and all capacities.
-        if block.shape[0] > 2:
-            torch._dynamo.mark_dynamic(block, 0)
-        torch._dynamo.mark_dynamic(attended, 0)
-        for buffer in cache.keys:
-            torch._dynamo.mark_dynamic(buffer, 2)
-        for buffer in cache.values:
-            torch._dynamo.mark_dynamic(buffer, 0 if cache.has_splits else 2)
-        try:
-            with torch._dynamo.config.patch(recompile_limit=MAX_COMPILATIONS):
-                compiled: Tensor = self._compiled(self._model, self._shape, block, attended, cache)
-            return compiled
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:
-            name = type(self._model).__name__
-            logger.warning("%s is not compiled, its passes run eagerly: %s", name, one_line(error))
-            self._compiled = None
-            return _forward(self._model, self._shape, block, attended, cache)
+
+
+def _mark_dynamic(block: Tensor, attended: Tensor, cache: StaticRowCache) -> None:
+    """One compilation for all widths above 1, all lengths and all capacities."""
+    if block.shape[0] > 2:
+        torch._dynamo.mark_dynamic(block, 0)
+    torch._dynamo.mark_dynamic(attended, 0)
+    for buffer in cache.keys:
+        torch._dynamo.mark_dynamic(buffer, 2)
+    for buffer in cache.values:
+        torch._dynamo.mark_dynamic(buffer, 0 if cache.has_splits else 2)
 
 
 def _forward(

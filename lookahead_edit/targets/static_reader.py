@@ -25,7 +25,6 @@ from transformers import DynamicCache, PreTrainedModel
 from lookahead_edit.targets.default_model import one_line
 from lookahead_edit.targets.packing import reason_against_packing
 from lookahead_edit.targets.reading import CACHE_KEYWORDS, Block, takes
-from lookahead_edit.targets.static_attention import static_attention
 from lookahead_edit.targets.static_cache import LayerShape, StaticRowCache, rounded_length
 from lookahead_edit.targets.static_passes import PassRunner, PassShape, Recorder
 from lookahead_edit.types import IntArray, UnsupportedModel
@@ -105,7 +104,17 @@ class StaticReader:
     @property
     def pads_blocks(self) -> bool:
         """Whether passes have fixed widths."""
-        return self.is_deterministic or self._runner.is_compiled or self._runner.is_recorded
+        return self.is_deterministic or self.is_compiled or self.is_recorded
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether passes are compiled; no longer where that has failed."""
+        return self._runner.is_compiled
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether passes are recorded; no longer where that has failed."""
+        return self._runner.is_recorded
 
     @property
     def num_idle_bytes(self) -> int:
@@ -130,21 +139,20 @@ class StaticReader:
 
     def close_cache(self, cache: StaticRowCache) -> None:
         """Keeps the cache for the next row where that saves recording again."""
-        if self._runner.is_recorded and len(self._idle) < MAX_IDLE_CACHES:
+        if self.is_recorded and len(self._idle) < MAX_IDLE_CACHES:
             self._idle.append(cache)
 
     def read(self, blocks: Sequence[Block]) -> list[Tensor]:
         """float[num_logits, vocab_size] for each block, in order."""
-        with static_attention(self.model):
-            return [self._read(block) for block in blocks]
+        return [self._read(block) for block in blocks]
 
     def warm_up(self, num_tokens: int) -> None:
         """Compiles and records passes of every width, as after so many tokens; nothing where passes are eager."""
-        if not (self._runner.is_compiled or self._runner.is_recorded):
+        if not (self.is_compiled or self.is_recorded):
             return
         cache = self.open_cache(num_tokens)
         tokens = np.ones(self.widths[-1], dtype=np.int32)
-        with static_attention(self.model), torch.no_grad():
+        with torch.no_grad():
             for width in self.widths:
                 self._verify(cache, tokens[:width], min(num_tokens, self._max_tokens - 1))
         self.close_cache(cache)
