@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from lookahead_edit.targets.hf import CACHE_KEYWORDS
+
 
 @dataclass(frozen=True)
 class Forward:
@@ -17,6 +19,7 @@ class Forward:
     num_tokens: int
     started: float
     finished: float
+    num_context_tokens: int = 0  # that the cache held before
 
     @property
     def seconds(self) -> float:
@@ -33,6 +36,7 @@ class ForwardLog:
     def __init__(self, model: torch.nn.Module) -> None:
         self._model = model
         self._started = 0.0
+        self._num_context_tokens = 0
         self.forwards: list[Forward] = []
 
     def __enter__(self) -> ForwardLog:
@@ -58,13 +62,15 @@ class ForwardLog:
         return []
 
     def _before(self, model: Any, arguments: Any, keywords: dict[str, Any]) -> None:
+        cache = next((keywords[name] for name in CACHE_KEYWORDS if keywords.get(name) is not None), None)
+        self._num_context_tokens = 0 if cache is None or all(cache.is_linear) else int(cache.get_seq_length())
         synchronize()
         self._started = time.perf_counter()
 
     def _after(self, model: Any, arguments: Any, keywords: dict[str, Any], output: Any) -> None:
         synchronize()
         ids = keywords["input_ids"] if "input_ids" in keywords else arguments[0]
-        self.forwards.append(Forward(int(ids.shape[1]), self._started, time.perf_counter()))
+        self.forwards.append(Forward(int(ids.shape[1]), self._started, time.perf_counter(), self._num_context_tokens))
 
 
 def synchronize() -> None:

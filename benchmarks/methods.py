@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,22 +63,35 @@ def model_of(editor: Editor) -> Any:
     return editor.target.model
 
 
-def _generate(editor: Editor, task: Task, **options: Any) -> list[int]:
-    """`generate` of transformers, greedy, until the same end tokens as the editor's."""
-    model = model_of(editor)
-    ids = torch.from_numpy(task.prompt.astype(np.int64)).to(model.device)[None]
-    end_token_ids = sorted(editor.tokenizer.eos_token_ids)
+def generate(
+    model: Any, prompt: IntArray, max_tokens: int, end_token_ids: Collection[int], **options: Any
+) -> list[int]:
+    """`generate` of transformers, greedy unless `options` say otherwise; emitted tokens, the end token included.
+
+    Args:
+        model: a causal model of transformers.
+        prompt: int32[num_prompt_tokens].
+        max_tokens: emitted at most.
+        end_token_ids: any of them ends the text; may be empty.
+        options: of `generate`.
+    """
+    ids = torch.from_numpy(prompt.astype(np.int64)).to(model.device)[None]
+    ends = sorted(end_token_ids)
     output = model.generate(
         input_ids=ids,
         attention_mask=torch.ones_like(ids),
-        do_sample=False,
-        max_new_tokens=task.max_tokens,
-        eos_token_id=end_token_ids or None,
-        pad_token_id=end_token_ids[0] if end_token_ids else 0,
-        **options,
+        max_new_tokens=max_tokens,
+        eos_token_id=ends or None,
+        pad_token_id=ends[0] if ends else 0,
+        **({"do_sample": False} | options),
     )
     tokens: list[int] = output[0, ids.shape[1] :].tolist()
     return tokens
+
+
+def _generate(editor: Editor, task: Task, **options: Any) -> list[int]:
+    """The same until the editor's end tokens."""
+    return generate(model_of(editor), task.prompt, task.max_tokens, editor.tokenizer.eos_token_ids, **options)
 
 
 def decode_plainly(editor: Editor, task: Task) -> list[int]:

@@ -63,8 +63,8 @@ def edit(
             one raises TypeError.
 
     Returns:
-        The edited text with `diff()`, LSP `edits()`, `finish_reason` and `metrics`. On ``finish_reason == "length"``
-        the text is half a file: raise `max_tokens`.
+        The edited text with `diff()`, LSP `edits()`, `finish_reason` and `metrics`. Where it is `truncated`, by
+        `max_tokens` or a stop string, the text is half a file.
 
     Raises:
         InvalidInput, ContextLengthExceeded, UnsupportedModel.

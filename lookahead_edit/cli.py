@@ -1,4 +1,4 @@
-"""The command line: `lookahead-edit edit`, `generate`, `replay`, `calibrate`, `audit` and `serve`.
+"""The command line: `lookahead-edit edit`, `generate`, `replay`, `advise`, `calibrate`, `audit` and `serve`.
 
 What can be checked without a model is checked first; torch and transformers are imported when a model is loaded.
 Standard output carries the result and nothing else, figures and messages go to standard error. Exit status: 0 done,
@@ -14,13 +14,14 @@ from typing import Annotated, Any
 import typer
 
 from lookahead_edit import __version__
+from lookahead_edit.cli_advise import ADVISE_EXAMPLES, advise
 from lookahead_edit.cli_audit import AUDIT_EXAMPLES, audit
 from lookahead_edit.cli_calibrate import CALIBRATE_EXAMPLES, calibrate
 from lookahead_edit.cli_corpus import corpus_app
 from lookahead_edit.cli_display import Display, figures, summary
 from lookahead_edit.cli_edit import EDIT_EXAMPLES, edit
 from lookahead_edit.cli_files import STDIN, read_text_file, write_standard_output
-from lookahead_edit.cli_interrupt import remembering_interrupts
+from lookahead_edit.cli_interrupt import EXIT_INTERRUPTED, remembering_interrupts, was_interrupted
 from lookahead_edit.cli_options import (
     SAMPLING,
     SPECULATION,
@@ -46,7 +47,6 @@ from lookahead_edit.cli_serve import SERVE_EXAMPLES, serve
 from lookahead_edit.types import InvalidInput, LookaheadEditError
 
 EXIT_FAILED = 2
-EXIT_INTERRUPTED = 130
 
 # Click fills paragraphs, but leaves those that begin with this character as they are.
 GENERATE_EXAMPLES = """\b
@@ -70,6 +70,7 @@ app = typer.Typer(
 
 app.command(epilog=EDIT_EXAMPLES)(edit)
 app.command(epilog=REPLAY_EXAMPLES)(replay)
+app.command(epilog=ADVISE_EXAMPLES)(advise)
 app.command(epilog=CALIBRATE_EXAMPLES)(calibrate)
 app.command(epilog=AUDIT_EXAMPLES)(audit)
 app.command(epilog=SERVE_EXAMPLES)(serve)
@@ -174,6 +175,11 @@ def main(arguments: list[str] | None = None) -> None:
         status = EXIT_INTERRUPTED
     except BrokenPipeError:
         status = 1
+    except Exception:
+        # An import or an extension may turn an interrupt into an error of its own.
+        if not was_interrupted():
+            raise
+        status = EXIT_INTERRUPTED
     if status == EXIT_INTERRUPTED:
         display.console.print("interrupted")
     sys.exit(status)

@@ -58,21 +58,19 @@ def _draw(axes: Any, curve: CostCurve, roofline: Roofline) -> None:
         )
     grid = range(1, widths[-1] + 1)
     bound = [1000.0 * roofline.seconds(width) for width in grid]
-    axes.plot(grid, bound, color=INK, linewidth=1.4, linestyle=":", label="roofline, 1 row")
-    axes.fill_between(grid, 0.0, bound, color=MUTED, alpha=0.08, linewidth=0.0)
     share = roofline.seconds(1) / curve.costs[0][0]
-    axes.annotate(
-        f"one token: {share:.0%} of the roofline",
-        (1, 1000.0 * curve.costs[0][0]),
-        xytext=(6, 10),
-        textcoords="offset points",
-        fontsize=8.5,
-        color=MUTED,
-    )
+    label = f"roofline, 1 row ({share:.0%} of what one token takes)"
+    axes.plot(grid, bound, color=INK, linewidth=1.4, linestyle=":", label=label)
+    # Logarithmic, or a batch would leave single rows no room.
+    lowest = 0.7 * min(*bound, 1000.0 * curve.costs[0][0])
+    axes.set_yscale("log")
+    axes.set_ylim(bottom=lowest)
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("")
+    axes.fill_between(grid, lowest, bound, color=MUTED, alpha=0.08, linewidth=0.0)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlim(1, widths[-1])
-    axes.set_ylim(bottom=0.0)
     axes.set_xlabel("width of the pass (drafted tokens + 1)", fontsize=9.5, color=INK)
     axes.set_ylabel("milliseconds", fontsize=9.5, color=INK)
     axes.set_title("What a pass costs", loc="left", fontsize=12, fontweight="bold", color=INK)

@@ -57,13 +57,26 @@ class InvalidInput(LookaheadEditError, ValueError):
 
 
 class ContextLengthExceeded(InvalidInput):
-    """The prompt, or the prompt and the least output it needs, don't fit the model's context."""
+    """The prompt, or the prompt and the least output it needs, don't fit the model's context.
 
-    def __init__(self, num_prompt_tokens: int, max_context_tokens: int, num_output_tokens: int = 0) -> None:
+    With `num_characters`, the text's, its tokens were not all counted: there are at least `num_prompt_tokens`.
+    """
+
+    def __init__(
+        self,
+        num_prompt_tokens: int,
+        max_context_tokens: int,
+        num_output_tokens: int = 0,
+        *,
+        num_characters: int | None = None,
+    ) -> None:
+        got = f"{num_prompt_tokens} prompt tokens"
+        if num_characters is not None:
+            got = f"at least {got} in a text of {num_characters} characters"
         output = f" and room for {num_output_tokens} output tokens" if num_output_tokens else ""
         # The second half, word for word, is how clients (litellm, and aider with it) tell this error from others.
         super().__init__(
-            f"expected a prompt that fits, got {num_prompt_tokens} prompt tokens{output}: "
+            f"expected a prompt that fits, got {got}{output}: "
             f"this model's maximum context length is {max_context_tokens} tokens",
             param="input",
             code="context_length_exceeded",

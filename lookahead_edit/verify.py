@@ -21,6 +21,7 @@ from lookahead_edit.config import SamplingConfig
 from lookahead_edit.types import IntArray, InvalidInput, Row, num_agreeing
 
 SAMPLE_STREAM, ACCEPT_STREAM, RESIDUAL_STREAM = 0, 1, 2
+DRAFT_STREAM = 3  # of drafters that sample: a draft must not know by which noise it will be judged
 NUCLEUS_CANDIDATES = (64, 1024)  # top-p looks at so many first: 0.1 and 0.6 ms of 49k logits, sorting all takes 8
 _MASK64 = 2**64 - 1
 
@@ -209,13 +210,19 @@ class OrderedSampler:
         return pick(rest if bool(rest.any()) else target, uniform(self._seed, position, RESIDUAL_STREAM))
 
 
-def make_sampler(sampling: SamplingConfig, num_prompt_tokens: int) -> Sampler:
-    """The sampler for a configuration: one argmax where that is enough, else position by position."""
+def score_processor(sampling: SamplingConfig, num_prompt_tokens: int) -> ProcessScores:
+    """Penalties and warpers of a configuration, in their order; a greedy one has no warpers."""
 
     def process(logits: Tensor, tokens: IntArray) -> Tensor:
         scores = penalise(logits, tokens, num_prompt_tokens, sampling)
         return scores if sampling.is_greedy else warp(scores, sampling)
 
+    return process
+
+
+def make_sampler(sampling: SamplingConfig, num_prompt_tokens: int) -> Sampler:
+    """The sampler for a configuration: one argmax where that is enough, else position by position."""
     if sampling.is_greedy and not sampling.has_penalties and not sampling.logit_bias:
         return GreedySampler()
+    process = score_processor(sampling, num_prompt_tokens)
     return OrderedSampler(process, is_greedy=sampling.is_greedy, seed=sampling.seed)

@@ -1,0 +1,119 @@
+"""The matrix's results: JSON lines that are never mixed and never lost. The first says what was measured and where.
+
+A *turn* is every method of a group (workload, context, temperature) on one prompt, one after the other: what a ratio is
+taken over. Its lines are written together when it is over, so an interrupted run goes on with the turn it was in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.trace_sets import source_fingerprint
+
+ROOT = Path(__file__).resolve().parent.parent
+MEASURED_FOLDERS = ("lookahead_edit", "benchmarks", "corpora")
+# What has to be the same for figures to stand in one table.
+IDENTITY = (
+    *("profile", "commit", "code", "model", "dtype", "device", "draft_model", "max_tokens"),
+    *("cpu", "num_cpus", "num_threads", "gpu", "system", "python", "torch", "transformers", "numba", "numpy"),
+)
+Turn = tuple[str, int, float, str, int]  # workload, context tokens, temperature, task, repetition
+
+
+class ResultsMismatch(Exception):
+    """The file holds results that these must not be mixed with, or no results at all."""
+
+
+def commit() -> str | None:
+    """The checked-out commit; None outside a repository."""
+    command = ["git", "rev-parse", "HEAD"]
+    try:
+        found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()
+
+
+def code_fingerprint() -> str:
+    """Of everything whose change would change a figure, committed or not."""
+    return source_fingerprint(path for folder in MEASURED_FOLDERS for path in (ROOT / folder).rglob("*.py"))
+
+
+class ResultsFile:
+    """Appends turns, and knows which are there.
+
+    Args:
+        path: made where it doesn't exist.
+        header: what is measured and where; all of IDENTITY.
+
+    Raises:
+        ResultsMismatch: the file is not one of results, or of others. It stays as it is.
+        OSError: it can't be read or written.
+    """
+
+    def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
+        self.path = path
+        self.done: set[Turn] = set()
+        if path.exists() and path.stat().st_size:
+            found, rows = read_results(path)
+            for name in IDENTITY:
+                if found.get(name) != header.get(name):
+                    got = f"{found.get(name)!r}, now {header.get(name)!r}"
+                    raise ResultsMismatch(
+                        f"expected results of the same {name} in {path}, got those of {got}: "
+                        "name another file with --output, or remove that one"
+                    )
+            self.done = {turn_of(row) for row in rows}
+            self._drop_torn_end()
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._append([{"kind": "header", **header}])
+
+    def add_turn(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Writes the runs of one turn, all or none of them that anybody will read."""
+        self._append([{"kind": "run", "num_runs_in_turn": len(rows), **row} for row in rows])
+        self.done.add(turn_of(rows[0]))
+
+    def _append(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        with self.path.open("ab") as file:
+            file.write(b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _drop_torn_end(self) -> None:
+        """A line that was cut off while it was written; the next would be glued to it."""
+        content = self.path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):
+            with self.path.open("r+b") as file:
+                file.truncate(len(whole))
+
+
+def turn_of(row: Mapping[str, Any]) -> Turn:
+    """The turn a run belongs to."""
+    return row["workload"], row["context"], row["temperature"], row["task"], row["repetition"]
+
+
+def read_results(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The header and the runs of whole turns, each once.
+
+    Raises:
+        ResultsMismatch: the file isn't one of results.
+        OSError: it can't be read.
+    """
+    lines = path.read_bytes().split(b"\n")[:-1]
+    try:
+        header, *rows = [json.loads(line) for line in lines]
+        assert header["kind"] == "header"
+        turns: dict[Turn, dict[tuple[str, Any], dict[str, Any]]] = {}
+        for row in rows:
+            turns.setdefault(turn_of(row), {})[row["method"], row["draft_length"]] = row
+        whole = [runs for runs in turns.values() if len(runs) == next(iter(runs.values()))["num_runs_in_turn"]]
+    except (ValueError, KeyError, TypeError, AssertionError) as error:
+        raise ResultsMismatch(f"expected a file of the matrix's results, got something else in {path}") from error
+    return header, [row for runs in whole for row in runs.values()]

@@ -1,0 +1,194 @@
+"""Tables of the matrix's results, the line about `auto`, and the plot. Knows no model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.matrix_methods import NONE, PLAIN
+from benchmarks.matrix_plan import AUTO
+from benchmarks.measure import Spread
+from benchmarks.report import spread_text
+
+Row = Mapping[str, Any]
+GroupKey = tuple[str, int, float]
+
+MAX_SLOWDOWN = 0.03  # of `auto`, beside the faster of the two ways without drafts
+COLUMNS = (
+    "method",
+    "speed-up",
+    "tokens/s",
+    "tokens a round",
+    "accepted a round",
+    "accepted",
+    "first token s",
+    "whole s",
+    "draft s",
+    "verify s",
+    "correct s",
+    "GFLOP a token, target + draft",
+    "cache MB",
+    "index MB",
+    "equal",
+)
+
+
+def groups_of(rows: Sequence[Row]) -> dict[GroupKey, dict[str, list[Row]]]:
+    """By workload, context and temperature, then by method; in the order measured first."""
+    found: dict[GroupKey, dict[str, list[Row]]] = {}
+    for row in sorted(rows, key=lambda row: (row["repetition"], row["temperature"], row["context"])):
+        group = found.setdefault((row["workload"], row["context"], row["temperature"]), {})
+        group.setdefault(row["label"], []).append(row)
+    return found
+
+
+def speed(rows: Sequence[Row]) -> float:
+    """Tokens a second, from the request to the last token, summed over prompts."""
+    return float(sum(row["num_tokens"] for row in rows) / sum(row["seconds"] for row in rows))
+
+
+def speed_up(methods: Mapping[str, Sequence[Row]], fast: str, slow: str = PLAIN) -> Spread:
+    """Of one method over another: ratios within each repetition in which both ran the same prompts."""
+
+    def turns(label: str, repetition: int) -> dict[str, Row]:
+        return {row["task"]: row for row in methods[label] if row["repetition"] == repetition}
+
+    ratios = []
+    for repetition in sorted({row["repetition"] for row in methods[fast]}):
+        own, other = turns(fast, repetition), turns(slow, repetition)
+        common = sorted(own.keys() & other.keys())
+        if common:
+            ratios.append(speed([own[task] for task in common]) / speed([other[task] for task in common]))
+    return Spread.of(ratios)
+
+
+def cell_rows(methods: Mapping[str, Sequence[Row]]) -> list[list[str]]:
+    """A row a method: sums over prompts and repetitions, speed-ups with their spread."""
+    return [_cell(methods, label) for label in sorted(methods, key=_order)]
+
+
+def _order(label: str) -> tuple[int, str, int]:
+    name, _, length = label.partition(" ")
+    known = (PLAIN, NONE, "prompt_lookup", "assisted", "model", "ngram", "suffix", "edit", "combined")
+    return known.index(name), name, int(length) if length.isdecimal() else 1000
+
+
+def _cell(methods: Mapping[str, Sequence[Row]], label: str) -> list[str]:
+    rows = methods[label]
+    num_rounds = sum(row["num_rounds"] for row in rows)
+    num_tokens = sum(row["num_tokens"] for row in rows)
+    accepted, drafted = _sum(rows, "num_accepted_tokens"), _sum(rows, "num_draft_tokens")
+    flops = [sum(row[name] for row in rows) / num_tokens / 1e9 for name in ("target_flops", "draft_flops")]
+    return [
+        label,
+        spread_text(speed_up(methods, label)),
+        f"{speed(rows):.1f}",
+        f"{num_tokens / num_rounds:.2f}",
+        _optional(accepted, lambda value: f"{value / num_rounds:.2f}"),
+        _optional(accepted, lambda value: f"{value / drafted:.0%}" if drafted else "-"),
+        f"{_mean(rows, 'first_token_seconds'):.2f}",
+        f"{_mean(rows, 'seconds'):.2f}",
+        _optional(_sum(rows, "draft_seconds"), lambda value: f"{value / len(rows):.3f}"),
+        f"{_mean(rows, 'verify_seconds'):.2f}",
+        _optional(_sum(rows, "correction_seconds"), lambda value: f"{value / len(rows):.3f}"),
+        f"{flops[0]:.2f} + {flops[1]:.2f}",
+        f"{max(row['cache_bytes'] for row in rows) / 1e6:.0f}",
+        f"{max(row['index_bytes'] for row in rows) / 1e6:.2f}",
+        equality_of(rows),
+    ]
+
+
+def equality_of(rows: Sequence[Row]) -> str:
+    """Whether all texts are those that they have to be, or that only their distribution is promised."""
+    answers = {row["is_equal"] for row in rows}
+    if answers == {None}:
+        return "same distribution"
+    return "NO" if False in answers else "yes"
+
+
+def auto_line(key: GroupKey, methods: Mapping[str, Sequence[Row]]) -> str | None:
+    """Whether `auto` is slower than decoding without drafts by more than `MAX_SLOWDOWN`; None where it wasn't run.
+
+    Plain is whichever is faster, transformers' `generate` or our own loop without drafts.
+    """
+    if AUTO.label not in methods:
+        return None
+    plain = max((name for name in (PLAIN, NONE) if name in methods), key=lambda name: speed(methods[name]))
+    ratio = speed_up(methods, AUTO.label, plain)
+    is_kept = ratio.median >= 1.0 - MAX_SLOWDOWN
+    workload, context, temperature = key
+    verdict = "kept" if is_kept else "BROKEN"
+    return (
+        f"auto never slower than plain by more than {MAX_SLOWDOWN:.0%}: {verdict} on {workload}, {context} tokens, "
+        f"T = {temperature:g}: {spread_text(ratio)} times as fast as {plain}"
+    )
+
+
+def heading(key: GroupKey, methods: Mapping[str, Sequence[Row]]) -> str:
+    """Above a group's table."""
+    rows = next(iter(methods.values()))
+    prompts = sorted({row["num_prompt_tokens"] for row in rows})
+    span = f"{prompts[0]}" if len(prompts) == 1 else f"{prompts[0]} to {prompts[-1]}"
+    num_repeats = len({row["repetition"] for row in rows})
+    num_tasks = len({row["task"] for row in rows})
+    return (
+        f"{key[0]}, T = {key[2]:g}, {span} prompt tokens, {num_tasks} prompt{'s'[: num_tasks > 1]}, "
+        f"{num_repeats} repetition{'s'[: num_repeats > 1]}"
+    )
+
+
+def plot_speed_ups(rows: Sequence[Row], path: Path, *, title: str) -> None:
+    """Bars of each group's methods, the spread of repetitions as whiskers; a fixed length only where it is the best."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    groups = groups_of(rows)
+    num_columns = min(3, len(groups))
+    num_lines = -(-len(groups) // num_columns)
+    figure = Figure(figsize=(4.6 * num_columns, 3.2 * num_lines), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, fontsize=9, x=0.01, ha="left")
+    panels = figure.subplots(num_lines, num_columns, squeeze=False).flatten()
+    for axes, (key, methods) in zip(panels, groups.items(), strict=False):
+        labels = sorted(_shown(methods), key=_order)
+        spreads = [speed_up(methods, label) for label in labels]
+        medians = [spread.median for spread in spreads]
+        whiskers = [
+            [spread.median - spread.least for spread in spreads],
+            [spread.greatest - spread.median for spread in spreads],
+        ]
+        colors = ["#0072b2" if label.startswith("edit") else "#8a949e" for label in labels]
+        axes.barh(labels, medians, xerr=whiskers, color=colors, error_kw={"linewidth": 0.9})
+        axes.invert_yaxis()
+        axes.axvline(1.0, color="#1c2126", linewidth=0.8, linestyle=":")
+        axes.set_title(f"{key[0]}, {key[1]} tokens, T = {key[2]:g}", fontsize=9, loc="left")
+        axes.tick_params(labelsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_xlabel("times as fast as plain", fontsize=8)
+    for axes in panels[len(groups) :]:
+        axes.set_visible(False)
+    figure.savefig(path, dpi=150)
+
+
+def _shown(methods: Mapping[str, Sequence[Row]]) -> list[str]:
+    best: dict[str, str] = {}
+    for label in methods:
+        name, _, length = label.partition(" ")
+        key = label if not length.isdecimal() else f"{name} fixed"
+        if key not in best or speed_up(methods, label).median > speed_up(methods, best[key]).median:
+            best[key] = label
+    return list(best.values())
+
+
+def _sum(rows: Sequence[Row], name: str) -> float | None:
+    values = [row[name] for row in rows]
+    return None if None in values else float(sum(values))
+
+
+def _mean(rows: Sequence[Row], name: str) -> float:
+    return float(sum(row[name] for row in rows) / len(rows))
+
+
+def _optional(value: float | None, text: Callable[[float], str]) -> str:
+    return "-" if value is None else text(value)
