@@ -113,7 +113,7 @@ def test_a_sequence_that_begins_anew_drafts_the_same(tiny_model: Any, random_pro
 
 def test_a_model_that_drafts_for_itself_is_always_right_when_greedy(tiny_model: Any, random_prompt: IntArray) -> None:
     target = tiny_model("llama")
-    text, drafts, accepted = decode(
+    _text, drafts, accepted = decode(
         target, ModelDrafter(DraftModel(target, VOCAB_SIZE)), random_prompt, SamplingConfig(), 45
     )
     assert [len(draft) for draft in drafts] == [8] * 5
