@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from benchmarks.forwards import ForwardLog, synchronize
+from lookahead_edit.config import SpeculationConfig
 from lookahead_edit.editor import Editor, EditRequest, Progress
 from lookahead_edit.hook import LookaheadEdit
 from lookahead_edit.targets.hf import HfTarget
@@ -119,6 +120,43 @@ def decode_with_editor(editor: Editor, task: Task) -> list[int]:
     return tokens
 
 
+def decode_with_early_exit(editor: Editor, task: Task, num_layers: int) -> list[int]:
+    """transformers' assisted generation, drafted by the target's own first layers.
+
+    It is meant for models that were trained to be left early (LayerSkip, Elhoushi et al. 2024): others draft nonsense.
+    Drafting passes are passes of the same model, so they count among a `Run`'s rounds.
+    """
+    return _generate(editor, task, assistant_early_exit=num_layers)
+
+
+def draft_model_methods(
+    draft_model: Any, num_draft_tokens: int, num_early_layers: int
+) -> dict[str, Callable[[Editor, Task], list[int]]]:
+    """Methods that draft with a model; the editor must have the drafters of `model_drafter_factory`.
+
+    Args:
+        draft_model: a smaller causal model with the target's vocabulary.
+        num_draft_tokens: of each of our drafts.
+        num_early_layers: after which the target is left, for its own early exit.
+    """
+
+    def ours(drafter: str) -> Callable[[Editor, Task], list[int]]:
+        speculation = SpeculationConfig(drafter=drafter, policy="fixed", max_draft_tokens=num_draft_tokens)
+
+        def decode(editor: Editor, task: Task) -> list[int]:
+            return decode_with_editor(editor, replace(task, request=replace(task.request, speculation=speculation)))
+
+        return decode
+
+    return {
+        ASSISTED: lambda editor, task: _generate(editor, task, assistant_model=draft_model),
+        EARLY_EXIT: lambda editor, task: decode_with_early_exit(editor, task, num_early_layers),
+        MODEL: ours(MODEL),
+        COMBINED: ours(COMBINED),
+    }
+
+
+ASSISTED, EARLY_EXIT, MODEL, COMBINED = "assisted", "early_exit", "model", "combined"
 PLAIN = "plain"
 PROMPT_LOOKUP = "prompt_lookup"
 HOOK = "lookahead_edit"

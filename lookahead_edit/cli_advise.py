@@ -62,9 +62,9 @@ def advise(
     tokenizer: Annotated[
         str | None, typer.Option("--tokenizer", help="With --cost; the default model's if left out.", metavar="NAME")
     ] = None,
-    drafters: Annotated[str, typer.Option("--drafters", help="With commas between.", metavar="NAMES")] = ",".join(
-        AdviseConfig.drafters
-    ),
+    drafters: Annotated[
+        str, typer.Option("--drafters", help="Of edit, suffix, ngram and none, with commas between.", metavar="NAMES")
+    ] = ",".join(AdviseConfig.drafters),
     batch: Annotated[
         str, typer.Option("--batch", help="Sizes of batches, with commas between.", metavar="NUMBERS")
     ] = ",".join(map(str, AdviseConfig.batch_sizes)),
@@ -75,7 +75,7 @@ def advise(
     device: Device = None,
     quiet: Quiet = False,
 ) -> None:
-    """Tells what speculation is worth for your own traffic, and where not to use it.
+    """Tells what drafts gain on your traffic, and where they gain nothing.
 
     Replays logged traces with each drafter, at the cost of a pass measured on this machine (kept by `calibrate`, or
     measured now) or given by --cost. Gains are those of decoding; reading prompts takes as long as ever.

@@ -66,7 +66,7 @@ def audit(
         str,
         typer.Option(
             "--drafters",
-            help="Of edit, suffix, ngram, right and wrong, with commas between. A mix of all kinds comes besides.",
+            help="Of edit, suffix, ngram, none, right and wrong, with commas between. A mix of all comes besides.",
             metavar="NAMES",
         ),
     ] = SPECULATION.drafter,

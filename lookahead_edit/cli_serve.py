@@ -55,23 +55,19 @@ def serve(
         typer.Option("--cors-origin", help="A web page's origin that may call; repeatable.", metavar="ORIGIN"),
     ] = None,
     max_batch_size: Annotated[
-        int, typer.Option("--max-batch", "--max-batch-size", min=1, help="Requests that run together.", metavar="N")
+        int, typer.Option("--max-batch", min=1, help="Requests that run together.", metavar="N")
     ] = SERVER.max_batch_size,
     max_queued_requests: Annotated[
         int,
-        typer.Option(
-            "--max-queue", "--max-queued-requests", min=0, help="More waiting requests are refused.", metavar="N"
-        ),
+        typer.Option("--max-queue", min=0, help="More waiting requests are refused.", metavar="N"),
     ] = SERVER.max_queued_requests,
     max_body_bytes: Annotated[
         int,
-        typer.Option("--max-body", "--max-body-bytes", min=1, help="Largest request, in bytes.", metavar="N"),
+        typer.Option("--max-body", min=1, help="Largest request, in bytes.", metavar="N"),
     ] = SERVER.max_body_bytes,
     grace_seconds: Annotated[
         float,
-        typer.Option(
-            "--grace", "--grace-seconds", min=0.0, help="Time that running work gets at shutdown.", metavar="SECONDS"
-        ),
+        typer.Option("--grace", min=0.0, help="Time that running work gets at shutdown.", metavar="SECONDS"),
     ] = SERVER.grace_seconds,
     dtype: DtypeOption = None,
     device: Device = None,

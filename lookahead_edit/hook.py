@@ -25,7 +25,7 @@ from lookahead_edit.hook_rows import HookRow, SharedEnd, processors_of_row
 from lookahead_edit.metrics import SpeculationMetrics
 from lookahead_edit.prompt_sources import with_file
 from lookahead_edit.sequence import Sequence
-from lookahead_edit.speculation import make_drafter, make_policy
+from lookahead_edit.speculation import NO_DRAFTER_MAKERS, DrafterMakers, make_drafter, make_policy
 from lookahead_edit.targets.calibration import stored_curve
 from lookahead_edit.targets.hf import HfTarget, RowCache, require_decoder
 from lookahead_edit.targets.making import make_target
@@ -61,6 +61,8 @@ class LookaheadEdit:
         seed: for `do_sample`.
         target: how the model is run; with `TargetConfig(kind="deterministic")` the drafts don't change a bit. A target
             that is not dynamic keeps buffers, and on a GPU recorded passes, for the next call with the same model.
+        drafters: makers of drafters beside the usual ones, by the name in `speculation`. With `do_sample`, those that
+            sample (a draft model) keep the text's distribution, not its tokens for a seed.
 
     Attributes:
         metrics: counters of the latest call, summed over rows; seconds are those of the call.
@@ -87,12 +89,14 @@ class LookaheadEdit:
         speculation: SpeculationConfig | None = None,
         seed: int | None = None,
         target: TargetConfig | None = None,
+        drafters: DrafterMakers = NO_DRAFTER_MAKERS,
     ) -> None:
         self.tokenizer = tokenizer
         self.streamer = streamer
         self.speculation = speculation or SpeculationConfig()
         self._tokens = None if tokenizer is None else HfTokenizer(tokenizer)
-        make_drafter(self.speculation, self._tokens)  # compiles its kernels
+        self.drafters = drafters
+        make_drafter(self.speculation, self._tokens, makers=drafters)  # compiles its kernels
         make_policy(self.speculation)  # refuses what it doesn't know, and may have kernels of its own
         self.seed = None if seed is None else operator.index(seed)
         self.target = target or TargetConfig()
@@ -133,10 +137,12 @@ class LookaheadEdit:
         for index, (ids, num_padding_tokens) in enumerate(zip(input_ids, padding, strict=True)):
             started = time.perf_counter()
             prompt = ids[num_padding_tokens:].cpu().numpy().astype(np.int32)
+            # The temperature and its like are among the processors, which a draft model is not shown to.
+            sampling = SamplingConfig(temperature=1.0 if is_sampled else 0.0, seed=(seed + index) % 2**64)
             sequence = Sequence(
                 prompt,
-                drafter=make_drafter(self.speculation, self._tokens),
-                sampling=SamplingConfig(temperature=1.0 if is_sampled else 0.0, seed=(seed + index) % 2**64),
+                drafter=make_drafter(self.speculation, self._tokens, sampling, self.drafters),
+                sampling=sampling,
                 max_tokens=max_tokens,
                 max_context_tokens=2**31 - 1,  # as far as plain decoding would go
                 sources=with_file(prompt, self._tokens, self._sources),

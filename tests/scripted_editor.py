@@ -223,7 +223,7 @@ class ScriptedEditor(Editor):
     def release(self) -> None:
         self.released.set()
 
-    def wait_for(self, entry: str, seconds: float = 5.0) -> None:
+    def wait_for(self, entry: str, seconds: float = 60.0) -> None:
         """Until the log has this entry."""
         deadline = time.monotonic() + seconds
         while entry not in self.log:

@@ -181,7 +181,7 @@ def test_a_prediction_beyond_the_context_is_cut_to_it() -> None:
     assert [len(source.tokens) for source in editor.prompt(request).sources] == [400]
     result = editor.generate(request)
     assert result.text == prediction[:397]
-    assert result.warnings == ("a prediction of 720 tokens was cut to 400, the context",)
+    assert result.warnings == ("a prediction of 720 characters was cut to 400 tokens, the context",)
 
 
 def test_the_least_prediction_is_configured() -> None:

@@ -80,6 +80,7 @@ def chosen(
     firsts: dict[int, float] | None = None,
     factors: list[float] | None = None,
     num_strange_tokens: int = 0,
+    type_odds: dict[int, float] | None = None,
 ) -> tuple[int | None, list[int], list[float]]:
     """(type, tokens, probabilities) of what is drafted; `firsts` are log odds of the first token, by type.
 
@@ -122,6 +123,7 @@ def chosen(
         1.0,
         *trees,
         tail_of(tail),
+        np.array([(type_odds or {}).get(kind, 1.0) for kind in range(kernels.NUM_CANDIDATE_TYPES)]),
         costs,
         run_costs(costs),
         tokens,

@@ -12,15 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_models import VOCAB_SIZE
+from tiny_models import VOCAB_SIZE, make_tiny_model
 
 from lookahead_edit.config import SamplingConfig, SpeculationConfig, TargetConfig
 from lookahead_edit.drafters import DRAFTERS
+from lookahead_edit.drafters.combined import CombinedDrafter
 from lookahead_edit.drafters.scripted import ScriptedDrafter
 from lookahead_edit.engine import Engine
 from lookahead_edit.metrics import SpeculationMetrics
 from lookahead_edit.policy import POLICIES
 from lookahead_edit.sequence import Sequence
+from lookahead_edit.targets.draft_model import DraftModel, DraftModelConfig, ModelDrafter
 from lookahead_edit.targets.hf import HfTarget
 from lookahead_edit.targets.recorded import RecordedTarget
 from lookahead_edit.tokenizer import ByteTokenizer
@@ -90,8 +92,26 @@ def decode(
     return sequence.output.tolist(), metrics
 
 
+_draft_models: list[DraftModel] = []
+
+
+def model_drafter() -> ModelDrafter:
+    """Of a tiny model that none of the targets is, drafting its likeliest tokens."""
+    if not _draft_models:
+        _draft_models.append(DraftModel(make_tiny_model("qwen2"), VOCAB_SIZE))
+    return ModelDrafter(_draft_models[0], config=DraftModelConfig(max_draft_tokens=5))
+
+
+MODEL_DRAFTERS: dict[str, Callable[[], Drafter]] = {
+    "model": model_drafter,
+    "combined": lambda: CombinedDrafter(DRAFTERS["edit"](SpeculationConfig(), TOKENIZER), model_drafter()),
+}
+
+
 def drafting(name: str, truth: IntArray) -> Drafter:
     """A script that knows the text to come, or one of the real drafters, with what their makers get."""
+    if name in MODEL_DRAFTERS:
+        return MODEL_DRAFTERS[name]()
     return SCRIPTS[name](truth) if name in SCRIPTS else DRAFTERS[name](SpeculationConfig(), TOKENIZER)
 
 
@@ -127,7 +147,7 @@ def decoded_plainly(model: Any, prompt: IntArray, sampling: SamplingConfig) -> l
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-@pytest.mark.parametrize("drafter", [*sorted(DRAFTERS), *SCRIPTS])
+@pytest.mark.parametrize("drafter", [*sorted(DRAFTERS), *MODEL_DRAFTERS, *SCRIPTS])
 @pytest.mark.parametrize("name", MODELS)
 def test_greedy_text_is_that_of_generate(tiny_model: Any, name: str, drafter: str, policy: str) -> None:
     model = tiny_model(name)
@@ -136,7 +156,7 @@ def test_greedy_text_is_that_of_generate(tiny_model: Any, name: str, drafter: st
     truth = np.concatenate([prompt, np.asarray(expected, np.int32)])
     tokens, metrics = decode(HfTarget(model), prompt, drafting(drafter, truth), policy, sources=sources)
     assert tokens == expected
-    if drafter == "edit":
+    if drafter == "edit" or (drafter in MODEL_DRAFTERS and policy == "fixed"):
         assert metrics.num_draft_tokens > 0
     if drafter == "oracle":
         assert metrics.acceptance_rate == 1.0
@@ -145,7 +165,7 @@ def test_greedy_text_is_that_of_generate(tiny_model: Any, name: str, drafter: st
         assert metrics.num_rounds == NUM_NEW_TOKENS
 
 
-@pytest.mark.parametrize("drafter", [*sorted(DRAFTERS), *SCRIPTS])
+@pytest.mark.parametrize("drafter", [*sorted(DRAFTERS), *MODEL_DRAFTERS, *SCRIPTS])
 @pytest.mark.parametrize("name", ["llama", "mistral", "qwen3_next"])
 def test_sampled_text_does_not_depend_on_the_drafts(
     tiny_model: Any, random_prompt: IntArray, name: str, drafter: str

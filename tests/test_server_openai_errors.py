@@ -113,7 +113,7 @@ def test_media_types_methods_and_sizes(client, path):
         ({"prediction": {"type": "file"}}, "invalid_value", "prediction"),
         ({"prediction": {"type": "content", "content": None}}, "missing_field", "prediction"),
         ({"speculation": 3}, "invalid_type", "speculation"),
-        ({"speculation": [3]}, "invalid_type", "speculation.content"),
+        ({"speculation": [3]}, "invalid_type", "speculation"),
         ({"speculation": {"enabled": "no"}}, "invalid_type", "speculation.enabled"),
         ({"speculation": {"max_draft": 5000}}, "invalid_value", "speculation.max_draft"),
         ({"speculation": {"drafter": "magic"}}, "invalid_value", "speculation.drafter"),

@@ -18,6 +18,7 @@ from lookahead_edit.acceptance import acceptance_model
 from lookahead_edit.config import SpeculationConfig
 from lookahead_edit.cost import CostCurve, run_costs
 from lookahead_edit.drafters.predicted_file import PredictedFile
+from lookahead_edit.drafters.track_record import TrackRecord
 from lookahead_edit.drafters.vocabulary import HAS_NEWLINE, ClassArray, Vocabulary
 from lookahead_edit.kernels import alignment
 from lookahead_edit.kernels import candidates as places
@@ -81,6 +82,7 @@ class EditDrafter:
             self._workspace_text = self._workspace.text
             self._workspace_classes = self._vocabulary.classes_of(self._workspace, self._workspace.text)
         self._chosen = alignment.NONE
+        self._record = TrackRecord(places.NUM_CANDIDATE_TYPES)
         self._break_factor, self._num_breaks, self._num_expected_breaks = 1.0, 0.0, 0.0
         self._start_tables([prompt, *(source.tokens for source in own)])
 
@@ -131,6 +133,7 @@ class EditDrafter:
             model.thresholds,
             model.leaves,
             model.tail_log_odds,
+            self._record.odds,
             self._costs,
             self._futures,
             self._tokens,
@@ -141,7 +144,7 @@ class EditDrafter:
             tens = 10 * round(10.0 * first)  # reasons are counted, so there have to be few
             return Draft(reason=f"no guess is likely enough, the best is right about {tens} % of the time")
         num_tokens = min(num_tokens, max_draft_tokens)
-        self._chosen = chosen
+        self._chosen, self._first_probability = chosen, first
         return Draft(
             tokens=self._tokens[:num_tokens].copy(),
             sources=self._sources_of(chosen, num_tokens),
@@ -161,6 +164,9 @@ class EditDrafter:
             correction = int(tokens[num_accepted_tokens]) if is_corrected else None
             file.observe(position, len(draft), num_accepted_tokens, correction)
         self._count_breaks(draft, num_accepted_tokens)
+        if self._chosen != alignment.NONE:  # also where the policy let none of it in: the guess was right or wrong
+            kind = int(self._candidates[self._chosen, places.TYPE])
+            self._record.observe(kind, self._first_probability, bool(tokens[0] == self._tokens[0]))
         self._chosen = alignment.NONE
         self._append(tokens)
         alignment.follow(

@@ -55,6 +55,7 @@ OTHER_CURSOR = 5  # copying from elsewhere goes on
 MOST_RECENT, EARLIEST, MAJORITY = 6, 7, 8  # of the places where the longest suffix occurs
 COMMON = 9  # what mostly follows the last token
 WORKSPACE = 10
+NUM_CANDIDATE_TYPES = 11
 
 MAX_CANDIDATES = 12
 NUM_FEATURES = 30

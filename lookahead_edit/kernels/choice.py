@@ -94,6 +94,7 @@ def choose(
     thresholds: Floats,
     leaves: Floats,
     tail_log_odds: Floats,
+    type_odds: NDArray[np.float64],
     costs: NDArray[np.float64],
     futures: NDArray[np.float64],
     tokens: Ints,
@@ -104,7 +105,8 @@ def choose(
 
     Candidates with the same first token make one guess of it: the highest of their probabilities is taken for all, and
     only the one that is expected to go on furthest stands for the group. Of the groups, the one that saves most is
-    drafted, by the rule of kernels.length at a moderate cost; how much of it, the policy decides.
+    drafted, by the rule of kernels.length at a moderate cost; how much of it, the policy decides. `type_odds`,
+    float64[number of types], is what the odds of a first token are multiplied by for the candidate's type.
     """
     follows_file = is_following(num_predicted, state)
     rate = rate_bin(state[NUM_BREAKS], state[NUM_EMITTED_TOKENS])
@@ -120,6 +122,8 @@ def choose(
     for index in range(count):
         first_tokens[index] = first_token(candidates, index, text, predicted, workspace)
         first = first_probability(features[index], columns, thresholds, leaves)
+        odds = type_odds[candidates[index, TYPE]]
+        first = first * odds / (1.0 - first + first * odds)
         for other in range(index):
             if first_tokens[other] == first_tokens[index]:
                 first = max(first, firsts[other])
