@@ -75,7 +75,7 @@ def advise(
     device: Device = None,
     quiet: Quiet = False,
 ) -> None:
-    """Tells what drafts gain on your traffic, and where they gain nothing.
+    """Tells what drafts would gain on your own traffic.
 
     Replays logged traces with each drafter, at the cost of a pass measured on this machine (kept by `calibrate`, or
     measured now) or given by --cost. Gains are those of decoding; reading prompts takes as long as ever.
