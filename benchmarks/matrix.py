@@ -18,7 +18,7 @@ import torch
 from rich.console import Console
 
 from benchmarks.environment import environment, load_average
-from benchmarks.matrix_methods import Bench, weight_bytes
+from benchmarks.matrix_methods import Bench, weight_bytes, weights_fingerprint
 from benchmarks.matrix_plan import PROFILES
 from benchmarks.matrix_quality import print_quality, run_quality
 from benchmarks.matrix_run import run_profile
@@ -123,8 +123,10 @@ def _open_bench(parsed: argparse.Namespace, max_tokens: int, told: Console) -> t
         "model": editor.model_name,
         "dtype": str(model.dtype).removeprefix("torch."),
         "device": str(model.device),
+        "weights": weights_fingerprint(model),
         "weight_bytes": weight_bytes(model),
         "draft_model": Path(parsed.draft_model).name if parsed.draft_model else None,
+        "draft_weights": weights_fingerprint(draft_model) if draft_model is not None else None,
         "draft_weight_bytes": weight_bytes(draft_model) if draft_model is not None else 0,
         "is_calibrated": stored_curve(model) is not None,
     }

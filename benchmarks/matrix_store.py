@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MEASURED_FOLDERS = ("lookahead_edit", "benchmarks", "corpora")
 # What has to be the same for figures to stand in one table.
 IDENTITY = (
-    *("profile", "commit", "code", "model", "dtype", "device", "draft_model", "max_tokens"),
+    *("profile", "commit", "code", "model", "weights", "dtype", "device", "draft_model", "draft_weights", "max_tokens"),
     *("cpu", "num_cpus", "num_threads", "gpu", "system", "python", "torch", "transformers", "numba", "numpy"),
 )
 Turn = tuple[str, int, float, str, int]  # workload, context tokens, temperature, task, repetition

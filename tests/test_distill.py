@@ -32,7 +32,11 @@ OPTIONS = DistillOptions(num_layers=2, steps=6, warmup_steps=1, decay_steps=2, t
 def target_of(vocab_size: int = 300) -> Any:
     torch.manual_seed(0)
     config = hf.LlamaConfig(**SHAPE | {"vocab_size": vocab_size, "num_hidden_layers": 4}, tie_word_embeddings=True)
-    return hf.LlamaForCausalLM(config).eval()
+    target = hf.LlamaForCausalLM(config).eval()
+    for parameter in target.parameters():
+        if parameter.ndim == 2:
+            torch.nn.init.normal_(parameter, std=0.15)  # its layers matter, and it has opinions
+    return target
 
 
 def short_text(encoder: Any, split: str, seed: int, index: int, kind: str | None = None) -> Text:

@@ -16,6 +16,7 @@ from lookahead_edit.config import SamplingConfig, SpeculationConfig
 from lookahead_edit.drafters.scripted import ScriptedDrafter
 from lookahead_edit.editor import Editor, EditRequest
 from lookahead_edit.engine import Engine
+from lookahead_edit.hook import LookaheadEdit
 from lookahead_edit.policy import FixedPolicy
 from lookahead_edit.sequence import Sequence
 from lookahead_edit.targets.draft_model import (
@@ -343,6 +344,20 @@ def test_an_editor_drafts_with_a_model_by_name(drafter: str, policy: str) -> Non
     assert result.metrics.num_draft_tokens > 0
     with pytest.raises(InvalidInput, match=f"expected drafter to be one of .*, got '{drafter}'"):
         Editor(HfTarget(target), ByteTokenizer()).edit(replace(request, speculation=speculation))
+
+
+def test_the_hook_drafts_with_a_model_by_name(tiny_model: Any, random_prompt: IntArray) -> None:
+    target = tiny_model("llama")
+    ids = torch.from_numpy(random_prompt.astype(np.int64))[None].repeat(2, 1)
+    plain = target.generate(ids, max_new_tokens=30, do_sample=False)
+    makers = model_drafter_factory(noisy_copy(target), target)
+    decoder = LookaheadEdit(speculation=SpeculationConfig(drafter="model", policy="fixed"), drafters=makers, seed=1)
+    assert torch.equal(target.generate(ids, max_new_tokens=30, do_sample=False, custom_generate=decoder), plain)
+    assert decoder.metrics.num_accepted_tokens > 0
+    sampled = [
+        target.generate(ids, max_new_tokens=30, do_sample=True, top_k=5, custom_generate=decoder) for _ in range(2)
+    ]
+    assert torch.equal(*sampled)
 
 
 def _law(model: Any, tokens: IntArray, sampling: SamplingConfig) -> Any:

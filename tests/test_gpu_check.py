@@ -14,9 +14,11 @@ from benchmarks import gpu_check
 from benchmarks.gpu_stages import COMPILED_CASES, EXACTNESS_CASES, METHODS, ExactnessCase, check_exactness, spread
 from benchmarks.shapes import SMALL
 
+PATIENT_REHEARSAL = ("--rehearse", "--max-seconds", "3600")  # a busy machine leaves no stage out
+
 
 def test_the_rehearsal_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert gpu_check.main(["--out", str(tmp_path / "results"), "--rehearse"]) == 0
+    assert gpu_check.main(["--out", str(tmp_path / "results"), *PATIENT_REHEARSAL]) == 0
     printed = capsys.readouterr()
     document = json.loads(printed.out.splitlines()[-1])
     assert json.loads((tmp_path / "results" / "gpu_check.json").read_text()) == document
@@ -63,7 +65,7 @@ def test_a_stage_that_fails_is_named_and_the_others_go_on(
         return measure(target, num_context_tokens, *arguments)
 
     monkeypatch.setattr(gpu_check, "measure_passes", fail)
-    assert gpu_check.main(["--out", str(tmp_path), "--rehearse"]) == 1
+    assert gpu_check.main(["--out", str(tmp_path), *PATIENT_REHEARSAL]) == 1
     document = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert document["errors"] == [
         {"stage": "passes", "error": "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"}

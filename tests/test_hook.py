@@ -146,7 +146,7 @@ def test_top_p_does_not_keep_tokens_from_being_drafted(tiny_model: Any) -> None:
     truth = model.generate(ids, max_new_tokens=60, do_sample=False)
     hook = LookaheadEdit(prediction=truth[0, 30:], speculation=SpeculationConfig(drafter="suffix", policy="fixed"))
     ours = model.generate(
-        ids, max_new_tokens=60, do_sample=True, temperature=0.001, top_p=0.9, top_k=0, custom_generate=hook
+        ids, max_new_tokens=60, do_sample=True, temperature=1e-6, top_p=0.9, top_k=0, custom_generate=hook
     )
     assert torch.equal(ours, truth)
     assert hook.metrics.acceptance_rate == 1.0

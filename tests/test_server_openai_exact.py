@@ -94,7 +94,7 @@ def test_turn_that_was_begun_goes_on_as_if_it_had_never_stopped(client):
 
 @pytest.mark.parametrize("path", [CHAT, TEXT])
 def test_sampling_without_a_seed_differs_and_with_one_does_not(client, path):
-    unseeded = [text_of(client.post(path, json=body(path, temperature=1.5)).json()) for _ in range(2)]
+    unseeded = [text_of(client.post(path, json=body(path, temperature=1.5)).json()) for _ in range(8)]
     seeded = [text_of(client.post(path, json=body(path, temperature=1.5, seed=4)).json()) for _ in range(2)]
-    assert unseeded[0] != unseeded[1]
+    assert len(set(unseeded)) > 1
     assert seeded[0] == seeded[1]

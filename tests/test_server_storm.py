@@ -64,7 +64,7 @@ def test_clients_that_come_and_go_leave_nothing_behind_and_hurt_nobody() -> None
     assert isinstance(editor.target, HfTarget)
     request = EditRequest(TEXT, "Do it.", max_tokens=100)
     expected = editor.edit(request).text
-    num_sequences = num_alive(Sequence)
+    num_jobs, num_sequences = num_alive(Job), num_alive(Sequence)
     generator = random.Random(7)
     wrong: list[str] = []
 
@@ -102,5 +102,5 @@ def test_clients_that_come_and_go_leave_nothing_behind_and_hurt_nobody() -> None
         assert editor.target.prefix_cache.num_bytes <= 2**20
         answer = client.post("/v1/edits", json={"input": TEXT, "instruction": "Do it.", "max_tokens": 100})
         assert answer.json()["choices"][0]["text"] == expected
-        wait_until(lambda: num_alive(Job) == 0, seconds=30)
+        wait_until(lambda: num_alive(Job) <= num_jobs, seconds=30)
         wait_until(lambda: num_alive(Sequence) <= num_sequences, seconds=30)
