@@ -210,16 +210,16 @@ def test_a_body_that_comes_too_slowly_is_refused_and_its_room_comes_free() -> No
 
 def test_bodies_that_are_held_open_take_no_more_memory_than_there_is_room_for() -> None:
     with on_socket(ScriptedEditor(), max_body_bytes=100_000) as client, ExitStack() as stack:
-        held = [
-            stack.enter_context(raw_send(client, b"x" * 90_000, Content_Length="95000", x_api_key="greedy"))
-            for _ in range(12)
-        ]
 
         def is_refused() -> bool:
-            response = client.post("/v1/edits", json={**SMALL, "input": "y" * 90_000}, headers={"x-api-key": "greedy"})
-            return response.status_code == 429
+            body = {**SMALL, "input": "y" * 90_000}
+            return client.post("/v1/edits", json=body, headers={"x-api-key": "greedy"}).status_code == 429
 
-        wait_until(is_refused)
+        held = []
+        while not is_refused():
+            assert len(held) < 100
+            connection = raw_send(client, b"x" * 90_000, Content_Length="95000", x_api_key="greedy")
+            held.append(stack.enter_context(connection))
         assert client.post("/v1/edits", json=SMALL, headers={"x-api-key": "other"}).status_code == 200
         for connection in held:
             connection.close()
