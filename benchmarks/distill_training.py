@@ -29,9 +29,9 @@ class DistillOptions:
     """What a run depends on; a resumed run takes the length of its schedule anew."""
 
     num_layers: int = 3
-    steps: int = 1600
+    steps: int = 1200  # about an hour on two quiet cores
     warmup_steps: int = 20
-    decay_steps: int = 600  # the learning rate falls linearly over the last ones
+    decay_steps: int = 400  # the learning rate falls linearly over the last ones
     learning_rate: float = 1e-3
     tokens_per_step: int = 600
     max_scored_tokens: int = 128  # of a text, spread over it: the vocabulary product is dear

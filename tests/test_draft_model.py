@@ -256,6 +256,15 @@ def test_drafts_that_do_not_pay_for_the_draft_models_time_stop_and_are_tried_aga
     assert "not paid" in str(next(draft.reason for draft in drafts if not len(draft)))
 
 
+def test_a_draft_model_that_is_never_sure_is_soon_not_asked_any_more(tiny_model: Any, random_prompt: IntArray) -> None:
+    target = tiny_model("llama")
+    model, config = DraftModel(target, VOCAB_SIZE, cost_ratio=0.5), DraftModelConfig(min_probability=1.0)
+    _, drafts, _ = decode(target, ModelDrafter(model, None, config, weighs_costs=True), random_prompt, SamplingConfig())
+    reasons = [str(draft.reason) for draft in drafts]
+    assert sum("not sure enough" in reason for reason in reasons) == 9  # of half a pass each: four passes and a bit
+    assert "not paid" in reasons[9]
+
+
 def test_padded_embeddings_of_either_model_are_no_other_vocabulary(tiny_model: Any, random_prompt: IntArray) -> None:
     target = tiny_model("llama")
     for num_tokens in (VOCAB_SIZE - 2, VOCAB_SIZE + 7):

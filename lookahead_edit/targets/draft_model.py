@@ -40,6 +40,8 @@ from lookahead_edit.types import (
 from lookahead_edit.verify import DRAFT_STREAM, pick, score_processor, uniform
 
 MAX_EVIDENCE = 64  # agreeing tokens that a draft's likeliness is worth at most
+# A draft model that is asked in vain every round costs a third of a pass each time: four passes lost are enough.
+LOSS_WEIGHT = 4.0
 # Counted before anything was verified: with sampled drafts, tokens judged and tokens accepted.
 PRIOR_JUDGED, PRIOR_ACCEPTED = 8.0, 5.0
 
@@ -172,11 +174,10 @@ class ModelDrafter:
         rules = self.sampling if self._is_drawn else _greedy(self.sampling)
         self._process = score_processor(rules, len(prompt))
         self._payoff = Payoff()
-        self._num_drafted_tokens = 0  # in the latest draft, before it was cut
+        self._num_passes = 0  # of the draft model since the latest commit, also for what was not drafted then
         self._num_judged_tokens, self._num_accepted_tokens = PRIOR_JUDGED, PRIOR_ACCEPTED
 
     def draft(self, max_draft_tokens: int) -> Draft:
-        self._num_drafted_tokens = 0
         num_free = self.model.max_context_tokens - len(self._tokens) + 1
         limit = min(max_draft_tokens, self.config.max_draft_tokens, num_free)
         if limit <= 0 or len(self._tokens) == 0:
@@ -185,19 +186,17 @@ class ModelDrafter:
             return Draft(reason="the draft model has not paid for its own time lately")
         if self._tokens.max() >= self.model.num_known_tokens:
             return Draft(reason="a token that the draft model doesn't know")
-        draft = self._drawn(limit) if self._is_drawn else self._likeliest(limit)
-        self._num_drafted_tokens = len(draft)
-        return draft
+        return self._drawn(limit) if self._is_drawn else self._likeliest(limit)
 
     def commit(self, tokens: IntArray, draft: Draft, num_accepted_tokens: int) -> None:
         self._tokens = np.concatenate([self._tokens, tokens])
         self._num_accepted_tokens += num_accepted_tokens
         self._num_judged_tokens += min(num_accepted_tokens + 1, len(draft))
-        if self._num_drafted_tokens:
-            self._payoff.add(num_accepted_tokens - self.model.cost_ratio * self._num_drafted_tokens)
+        if self._num_passes:
+            self._payoff.add(LOSS_WEIGHT * (num_accepted_tokens - self.model.cost_ratio * self._num_passes))
         else:
             self._payoff.observe_refused(tokens)
-        self._num_drafted_tokens = 0
+        self._num_passes = 0
 
     @property
     def num_index_bytes(self) -> int:
@@ -252,6 +251,7 @@ class ModelDrafter:
             self._state.roll_back(min(num_agreeing(self._seen, tokens), len(tokens) - 1))
             self._state.prepare_for_rejections()
         logits = self.model.read(tokens, self._state)
+        self._num_passes += 1
         self._seen = tokens
         return self._process(logits, tokens)
 
