@@ -267,8 +267,11 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         # An unset variable of the shell must not open the server, and no header can carry blanks at a key's ends.
-        is_key = self.api_key is None or self.api_key.strip() == self.api_key != ""
-        _require(is_key, "api_key", "not to be empty, nor to begin or end with blanks", "one that is or does")
+        if self.api_key is not None and (not self.api_key or self.api_key.strip() != self.api_key):
+            got = "one with blanks" if self.api_key else "an empty one"
+            raise InvalidInput(
+                f"expected api_key not to be empty, nor to begin or end with blanks, got {got}", param="api_key"
+            )
         # An empty one would listen everywhere.
         _require(_HOST.fullmatch(self.host) is not None, "host", "to be an address or a host's name", self.host)
         _require(0 <= self.port <= 65535, "port", "between 0 and 65535", self.port)

@@ -133,7 +133,8 @@ def from_http_exception(error: HTTPException, method: str, path: str) -> HttpErr
     """The framework's own refusals, which are about addresses and methods only. `path` is as the client wrote it."""
     path = path if len(path) <= 80 else f"{path[:80]}…"
     if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "another method").replace("GET", "GET, HEAD")
+        methods = {method.strip() for method in (error.headers or {}).get("Allow", "another method").split(",")}
+        allowed = ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
         return HttpError(
             f"expected {allowed} for {path}, got {method}", code="method_not_allowed", headers={"Allow": allowed}
         )

@@ -131,7 +131,7 @@ def _invalid_json(got: str) -> InvalidInput:
 
 
 def _as_invalid_input(error: ErrorDetails, value: Mapping[str, Any]) -> InvalidInput:
-    param = _path(error["loc"], value)
+    param = _path(error["loc"], value, is_missing=error["type"] == "missing")
     cause = error.get("ctx", {}).get("error")
     if isinstance(cause, InvalidInput):
         return InvalidInput(f"{param}: {cause}", param=param, code=cause.code)
@@ -162,15 +162,15 @@ def _expected(kind: str, context: Mapping[str, Any]) -> str:
     return "to be a value that the description allows"
 
 
-def _path(location: Sequence[str | int], value: object) -> str:
+def _path(location: Sequence[str | int], value: object, *, is_missing: bool) -> str:
     """``("context", 0, "path")`` as ``context[0].path``, without what names no part of the value, as a union's choice.
 
-    The last part is kept where it isn't there: it is what is missing.
+    The last part names none either where it is what is missing.
     """
     path = ""
     for index, part in enumerate(location):
         if isinstance(value, Mapping):
-            if part not in value and index < len(location) - 1:
+            if part not in value and not (is_missing and index == len(location) - 1):
                 continue
             value = value.get(part)
             path += f".{part}"
