@@ -226,6 +226,20 @@ def test_bodies_that_are_held_open_take_no_more_memory_than_there_is_room_for() 
         wait_until(lambda: not is_refused())
 
 
+def test_all_routes_share_the_room_for_bodies() -> None:
+    with on_socket(ScriptedEditor(), max_body_bytes=100_000) as client, ExitStack() as stack:
+
+        def is_refused() -> bool:
+            body = {"prompt": "y" * 90_000, "max_tokens": 1}
+            return client.post("/v1/completions", json=body, headers={"x-api-key": "greedy"}).status_code == 429
+
+        num_held = 0
+        while not is_refused():
+            assert num_held < 100
+            stack.enter_context(raw_send(client, b"x" * 90_000, Content_Length="95000", x_api_key="greedy"))
+            num_held += 1
+
+
 def test_the_room_for_bodies_is_shared() -> None:
     room = BodyRoom(100)
     room.take("a", 50)

@@ -17,6 +17,7 @@ from lookahead_edit.server.documentation import describe_app
 from lookahead_edit.server.edit_answers import EditCompleted, EditCreated, EditDelta
 from lookahead_edit.server.edit_routes import edit_router
 from lookahead_edit.server.errors import DESCRIPTION_PATH, from_http_exception
+from lookahead_edit.server.intake import Intake
 from lookahead_edit.server.middleware import Cors, Entrance, JsonErrors, ResponseHeaders
 from lookahead_edit.server.openai_routes import OPENAI_MODELS, openai_router
 from lookahead_edit.server.playground_routes import playground_router
@@ -49,6 +50,7 @@ def create_app(load_editor: Callable[[], Editor], config: ServerConfig) -> FastA
     telemetry = Telemetry([route.name for route in config.routes], config.drift)
     worker = Worker(load, config, telemetry)
     routing = Routing(config.routes)
+    intake = Intake(worker, config, routing)  # one for all routes, as they share the room for bodies
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -68,8 +70,8 @@ def create_app(load_editor: Callable[[], Editor], config: ServerConfig) -> FastA
         redirect_slashes=False,
     )
     app.state.worker = worker
-    app.include_router(edit_router(worker, telemetry, config, routing))
-    app.include_router(openai_router(worker, telemetry, config, routing))
+    app.include_router(edit_router(worker, telemetry, config, intake))
+    app.include_router(openai_router(worker, telemetry, config, intake))
     app.include_router(service_router(worker, telemetry, routing))
     app.include_router(stats_router(worker, telemetry, config.drift))
     app.include_router(playground_router())

@@ -30,7 +30,6 @@ from lookahead_edit.server.edit_answers import (
 from lookahead_edit.server.errors import error_answer, error_code
 from lookahead_edit.server.intake import Intake
 from lookahead_edit.server.jobs import Job
-from lookahead_edit.server.routing import Routing
 from lookahead_edit.server.schemas import EditBody, EditCall, parse_edit
 from lookahead_edit.server.telemetry import Telemetry
 from lookahead_edit.server.worker import Worker
@@ -38,10 +37,9 @@ from lookahead_edit.server.worker import Worker
 logger = logging.getLogger(__name__)
 
 
-def edit_router(worker: Worker, telemetry: Telemetry, config: ServerConfig, routing: Routing) -> APIRouter:
+def edit_router(worker: Worker, telemetry: Telemetry, config: ServerConfig, intake: Intake) -> APIRouter:
     """The routes, bound to one worker."""
     router = APIRouter()
-    intake = Intake(worker, config, routing)
 
     @router.post(
         "/v1/edits",

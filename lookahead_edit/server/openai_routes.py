@@ -37,7 +37,6 @@ from lookahead_edit.server.openai_schemas import (
     parse_chat,
     parse_completion,
 )
-from lookahead_edit.server.routing import Routing
 from lookahead_edit.server.telemetry import Telemetry
 from lookahead_edit.server.worker import Worker
 
@@ -85,10 +84,9 @@ COMPLETION = Endpoint(
 OPENAI_MODELS = (ChatBody, CompletionBody, SpeculationOptions, ChatChunk, CompletionChunk)
 
 
-def openai_router(worker: Worker, telemetry: Telemetry, config: ServerConfig, routing: Routing) -> APIRouter:
+def openai_router(worker: Worker, telemetry: Telemetry, config: ServerConfig, intake: Intake) -> APIRouter:
     """The routes, bound to one worker."""
     router = APIRouter()
-    intake = Intake(worker, config, routing)
     for endpoint in (CHAT, COMPLETION):
         _add_route(router, endpoint, worker, telemetry, config, intake)
     return router
