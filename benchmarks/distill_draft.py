@@ -29,6 +29,7 @@ from benchmarks.distill_texts import KIND_WEIGHTS, make_text
 from benchmarks.distill_training import Distiller, DistillOptions, load_state
 from benchmarks.environment import environment
 from lookahead_edit.targets.loading import DEFAULT_MODEL_NAME, is_default, load_model
+from lookahead_edit.targets.roofline import num_parameters
 from lookahead_edit.types import LookaheadEditError
 
 MODEL_DIRECTORY, REPORT_FILE, LOG_FILE = "model", "report.json", "log.jsonl"
@@ -119,9 +120,9 @@ def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
         "target": DEFAULT_MODEL_NAME if is_default(arguments.model) else arguments.model,
         "draft_model": {
             "layers": list(layers),
-            "num_parameters": sum(parameter.numel() for parameter in distiller.student.parameters()),
+            "num_parameters": num_parameters(distiller.student),
             "num_trained_parameters": sum(parameter.numel() for parameter in distiller.parameters),
-            "num_target_parameters": sum(parameter.numel() for parameter in target.parameters()),
+            "num_target_parameters": num_parameters(target),
         },
         "training": {
             "options": asdict(options),

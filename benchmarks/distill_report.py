@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from benchmarks.distill_student import mean_divergence
 from benchmarks.distill_texts import KIND_WEIGHTS, Text, make_text
 from benchmarks.distill_training import foretell
 
@@ -42,7 +43,7 @@ def text_figures(target: Any, student: Any, text: Text) -> dict[str, float]:
     figures = {
         "agreement": agrees.float().mean().item(),
         "overlap": torch.minimum(wanted, log_probabilities).exp().sum(-1).mean().item(),
-        "divergence": (wanted.exp() * (wanted - log_probabilities)).sum(-1).mean().item(),
+        "divergence": mean_divergence(wanted, log_probabilities).item(),
     }
     return figures | {f"accepted_of_{length}": accepted_tokens(agrees, length) for length in DRAFT_LENGTHS}
 

@@ -67,6 +67,11 @@ def trained_parameters(student: Any) -> list[Tensor]:
     return [*student.model.layers.parameters(), *student.model.norm.parameters()]
 
 
+def mean_divergence(wanted: Tensor, other: Tensor) -> Tensor:
+    """Mean KL(wanted || other) in nats; log probabilities, float[num_places, vocab_size]."""
+    return (wanted.exp() * (wanted - other)).sum(-1).mean()
+
+
 @torch.no_grad()
 def divergence(target: Any, students: Iterable[Any], texts: Sequence[Text]) -> list[float]:
     """Mean KL(target || student) of the next token, in nats, over the texts' last scored tokens; one a student."""
@@ -78,8 +83,7 @@ def divergence(target: Any, students: Iterable[Any], texts: Sequence[Text]) -> l
     for student in students:
         hidden = [student.model(each, use_cache=False).last_hidden_state[0, scored] for each in ids]
         logits = student.lm_head(torch.cat(hidden))
-        log_wanted = torch.cat(wanted)
-        found.append(float((log_wanted.exp() * (log_wanted - logits.log_softmax(-1))).sum(-1).mean()))
+        found.append(float(mean_divergence(torch.cat(wanted), logits.log_softmax(-1))))
     return found
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.distill_student import make_student, trained_parameters
+from benchmarks.distill_student import make_student, mean_divergence, trained_parameters
 from benchmarks.distill_texts import Encoder, Text, make_text
 from lookahead_edit.types import InvalidInput
 
@@ -172,7 +172,7 @@ class Distiller:
 
     def _learn(self, text: Text) -> TextResult:
         wanted, log_probabilities, distance = foretell(self.target, self.student, text, self.options.max_scored_tokens)
-        divergence = (wanted.exp() * (wanted - log_probabilities)).sum(-1).mean()
+        divergence = mean_divergence(wanted, log_probabilities)
         loss = divergence + self.options.hidden_weight * distance
         agreement = (wanted.argmax(-1) == log_probabilities.argmax(-1)).float().mean()
         gradients = torch.autograd.grad(loss, self.parameters)

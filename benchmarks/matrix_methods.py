@@ -28,7 +28,7 @@ from lookahead_edit.sequence import EndTokenRule
 from lookahead_edit.sequence import Sequence as LiveSequence
 from lookahead_edit.speculation import DrafterMaker, cost_curve_of, make_drafter, make_policy
 from lookahead_edit.targets.hf import HfTarget
-from lookahead_edit.targets.roofline import cache_bytes_per_token
+from lookahead_edit.targets.roofline import cache_bytes_per_token, read_weights
 from lookahead_edit.types import Drafter, Tokenizer
 
 PLAIN, NONE, PROMPT_LOOKUP, ASSISTED, MODEL, COMBINED = (
@@ -218,10 +218,7 @@ def prompt_flops(model: Any, num_prompt_tokens: int) -> float:
 
 def _flop_factors(model: Any) -> tuple[int, float]:
     """Weights that every token is multiplied with, and operations for each token of context."""
-    num_weights = sum(parameter.numel() for parameter in model.parameters())
-    table, output = model.get_input_embeddings().weight, model.get_output_embeddings()
-    if output is None or output.weight.data_ptr() != table.data_ptr():
-        num_weights -= table.numel()  # one row of it is looked up
+    _, num_weights = read_weights(model)
     config = model.config.get_text_config()
     head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return num_weights, 4.0 * config.num_hidden_layers * config.num_attention_heads * head_size

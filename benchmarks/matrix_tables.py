@@ -10,6 +10,7 @@ from benchmarks.matrix_methods import NONE, PLAIN
 from benchmarks.matrix_plan import AUTO
 from benchmarks.measure import Spread
 from benchmarks.report import spread_text
+from lookahead_edit.cli_display import counted
 
 Row = Mapping[str, Any]
 GroupKey = tuple[str, int, float]
@@ -133,8 +134,8 @@ def heading(key: GroupKey, methods: Mapping[str, Sequence[Row]]) -> str:
     num_repeats = len({row["repetition"] for row in rows})
     num_tasks = len({row["task"] for row in rows})
     return (
-        f"{key[0]}, T = {key[2]:g}, {span} prompt tokens, {num_tasks} prompt{'s'[: num_tasks > 1]}, "
-        f"{num_repeats} repetition{'s'[: num_repeats > 1]}"
+        f"{key[0]}, T = {key[2]:g}, {span} prompt tokens, {counted(num_tasks, 'prompt')}, "
+        f"{counted(num_repeats, 'repetition')}"
     )
 
 

@@ -124,7 +124,7 @@ def advise(
     if plot is not None:
         from lookahead_edit.cli_plot_crossover import plot_crossover
 
-        plot_crossover(machine.curve, plot, title=machine.label, batch_sizes=batch_sizes, advice=advice)
+        plot_crossover(machine.curve, plot, title=machine.label, advice=advice)
         display.say(f"drawn in {plot}")
 
 

@@ -35,6 +35,33 @@ def require_matplotlib() -> None:
         )
 
 
+def new_figure(width: float, height: float, title: str) -> Any:
+    """An empty figure of so many inches, with one line above all panels. Raises as `require_matplotlib`."""
+    require_matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1, wspace=0.04))
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, fontsize=10, color=MUTED, x=0.012, ha="left")
+    return figure
+
+
+def save_figure(figure: Any, name: str) -> None:
+    """Gives all panels their frame and labels, and writes the file. Raises InvalidInput where it can't be written."""
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set_color(MUTED)
+        axes.tick_params(which="both", color=MUTED, labelcolor=INK, labelsize=9)
+        axes.xaxis.label.set(fontsize=9.5, color=INK)
+        axes.yaxis.label.set(fontsize=9.5, color=INK)
+    try:
+        figure.savefig(name, dpi=DOTS_PER_INCH)
+    except OSError as error:
+        raise InvalidInput(f"can't write {name}: {error.strerror or error}", param="plot") from None
+
+
 def plot_replay(replay: Replay, drafters: Sequence[str], name: str, *, title: str) -> None:
     """Writes the plot. Where the policy doesn't depend on the cost, the curves run over a fine grid of costs.
 
@@ -47,28 +74,12 @@ def plot_replay(replay: Replay, drafters: Sequence[str], name: str, *, title: st
     Raises:
         InvalidInput: matplotlib is not installed, or the file can't be written.
     """
-    require_matplotlib()
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
     height = max(3.8, 1.6 + 0.34 * len(drafters) * (len(replay.costs) if replay.is_cost_aware else 1))
-    figure = Figure(figsize=(11.0, height), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1, wspace=0.04))
-    FigureCanvasAgg(figure)
-    figure.suptitle(title, fontsize=10, color=MUTED, x=0.012, ha="left")
+    figure = new_figure(11.0, height, title)
     bars, curves = figure.subplots(1, 2, width_ratios=(1.0, 1.25))
     _draw_tokens_per_round(bars, replay, drafters)
     _draw_speedups(curves, replay, drafters)
-    for axes in (bars, curves):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.spines[["left", "bottom"]].set_color(MUTED)
-        axes.tick_params(which="both", color=MUTED, labelcolor=INK, labelsize=9)
-        axes.xaxis.label.set(fontsize=9.5, color=INK)
-        axes.yaxis.label.set(fontsize=9.5, color=INK)
-    try:
-        figure.savefig(name, dpi=DOTS_PER_INCH)
-    except OSError as error:
-        raise InvalidInput(f"can't write {name}: {error.strerror or error}", param="plot") from None
+    save_figure(figure, name)
 
 
 def _draw_tokens_per_round(axes: Any, replay: Replay, drafters: Sequence[str]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lookahead_edit.cli_plot import COLORS, DOTS_PER_INCH, INK, LINE_STYLES, MARKERS, MUTED, require_matplotlib
-from lookahead_edit.types import InvalidInput
+from lookahead_edit.cli_display import counted
+from lookahead_edit.cli_plot import COLORS, INK, LINE_STYLES, MARKERS, MUTED, new_figure, save_figure
 
 if TYPE_CHECKING:
     from lookahead_edit.cost import CostCurve
@@ -24,23 +24,9 @@ def plot_cost_curve(curve: CostCurve, roofline: Roofline, name: str, *, title: s
     Raises:
         InvalidInput: matplotlib is not installed, or the file can't be written.
     """
-    require_matplotlib()
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    figure = Figure(figsize=(7.6, 4.6), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1))
-    FigureCanvasAgg(figure)
-    figure.suptitle(title, fontsize=10, color=MUTED, x=0.012, ha="left")
-    axes = figure.subplots()
-    _draw(axes, curve, roofline)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(MUTED)
-    axes.tick_params(which="both", color=MUTED, labelcolor=INK, labelsize=9)
-    try:
-        figure.savefig(name, dpi=DOTS_PER_INCH)
-    except OSError as error:
-        raise InvalidInput(f"can't write {name}: {error.strerror or error}", param="plot") from None
+    figure = new_figure(7.6, 4.6, title)
+    _draw(figure.subplots(), curve, roofline)
+    save_figure(figure, name)
 
 
 def _draw(axes: Any, curve: CostCurve, roofline: Roofline) -> None:
@@ -54,7 +40,7 @@ def _draw(axes: Any, curve: CostCurve, roofline: Roofline) -> None:
             linestyle=LINE_STYLES[number % len(LINE_STYLES)],
             markersize=5,
             linewidth=1.8,
-            label="measured" if curve.batch_sizes == (1,) else f"measured, {batch_size} row{'s'[: batch_size > 1]}",
+            label="measured" if curve.batch_sizes == (1,) else f"measured, {counted(batch_size, 'row')}",
         )
     grid = range(1, widths[-1] + 1)
     bound = [1000.0 * roofline.seconds(width) for width in grid]
@@ -71,8 +57,8 @@ def _draw(axes: Any, curve: CostCurve, roofline: Roofline) -> None:
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlim(1, widths[-1])
-    axes.set_xlabel("width of the pass (drafted tokens + 1)", fontsize=9.5, color=INK)
-    axes.set_ylabel("milliseconds", fontsize=9.5, color=INK)
+    axes.set_xlabel("width of the pass (drafted tokens + 1)")
+    axes.set_ylabel("milliseconds")
     axes.set_title("What a pass costs", loc="left", fontsize=12, fontweight="bold", color=INK)
     axes.grid(True, which="major", color="#e3e7eb", linewidth=0.8)
     axes.set_axisbelow(True)

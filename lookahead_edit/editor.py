@@ -25,15 +25,11 @@ from lookahead_edit.text_answer import AnswerStream
 from lookahead_edit.text_placeholders import placeholder_lines
 from lookahead_edit.text_plain import PlainStream
 from lookahead_edit.tokenizer import TextDecoder
-from lookahead_edit.types import ContextLengthExceeded, Drafter, IntArray, Target, Tokenizer
+from lookahead_edit.types import ContextLengthExceeded, Drafter, IntArray, Target, Tokenizer, never
 
 __all__ = ["EditRequest", "EditResult", "Editor", "FinishReason", "GenerateRequest", "GenerateResult", "Progress"]
 
 Result = TypeVar("Result")
-
-
-def _never() -> bool:
-    return False
 
 
 class Editor:
@@ -70,7 +66,7 @@ class Editor:
         self._make_drafter(SpeculationConfig())  # compiles its kernels
         make_policy(SpeculationConfig())  # which may have kernels of its own
 
-    def check(self, request: EditRequest | GenerateRequest, is_cancelled: Callable[[], bool] = _never) -> None:
+    def check(self, request: EditRequest | GenerateRequest, is_cancelled: Callable[[], bool] = never) -> None:
         """Raises what `open` would raise, without indexing anything.
 
         `is_cancelled` is asked while long texts are read: RequestCancelled, where it says so.
@@ -92,7 +88,7 @@ class Editor:
     def _prompt(
         self,
         request: EditRequest | GenerateRequest,
-        is_cancelled: Callable[[], bool] = _never,
+        is_cancelled: Callable[[], bool] = never,
         *,
         reads_sources: bool = True,
     ) -> Prompt:
@@ -125,7 +121,7 @@ class Editor:
     def open(
         self,
         request: EditRequest | GenerateRequest,
-        is_cancelled: Callable[[], bool] = _never,
+        is_cancelled: Callable[[], bool] = never,
         *,
         cache_group: str | None = None,
     ) -> LiveRequest[EditResult] | LiveRequest[GenerateResult]:
@@ -145,25 +141,23 @@ class Editor:
 
         return self._open(request, prompt, answer, is_cancelled, cache_group, conclude)
 
-    def stream(
-        self, request: EditRequest, is_cancelled: Callable[[], bool] = _never
-    ) -> Iterator[Progress | EditResult]:
+    def stream(self, request: EditRequest, is_cancelled: Callable[[], bool] = never) -> Iterator[Progress | EditResult]:
         """Yields a Progress a round, then one EditResult. Closing the iterator frees the request."""
         return self._follow(request.speculation, self.open(request, is_cancelled))
 
-    def edit(self, request: EditRequest, is_cancelled: Callable[[], bool] = _never) -> EditResult:
+    def edit(self, request: EditRequest, is_cancelled: Callable[[], bool] = never) -> EditResult:
         """The whole answer at once."""
         *_, result = self.stream(request, is_cancelled)
         assert isinstance(result, EditResult)
         return result
 
     def stream_generate(
-        self, request: GenerateRequest, is_cancelled: Callable[[], bool] = _never
+        self, request: GenerateRequest, is_cancelled: Callable[[], bool] = never
     ) -> Iterator[Progress | GenerateResult]:
         """Plain generation, streamed the same way."""
         return self._follow(request.speculation, self.open(request, is_cancelled))
 
-    def generate(self, request: GenerateRequest, is_cancelled: Callable[[], bool] = _never) -> GenerateResult:
+    def generate(self, request: GenerateRequest, is_cancelled: Callable[[], bool] = never) -> GenerateResult:
         """The whole text at once."""
         *_, result = self.stream_generate(request, is_cancelled)
         assert isinstance(result, GenerateResult)

@@ -30,14 +30,13 @@ from lookahead_edit.targets.calibration import stored_curve
 from lookahead_edit.targets.hf import HfTarget, RowCache, require_decoder
 from lookahead_edit.targets.making import make_target
 from lookahead_edit.targets.static import StaticTarget
+from lookahead_edit.tasks import briefly
 from lookahead_edit.tokenizer import HfTokenizer
 from lookahead_edit.types import Draft, IntArray, InvalidInput, Row, Source, SourceKind
 from lookahead_edit.verify import Sampler
 
 # The output's field is `cache` from transformers 5.24, `past_key_values` before.
 _CACHE_OUTPUT = "cache" if "cache" in GenerateDecoderOnlyOutput.__dataclass_fields__ else "past_key_values"
-
-MAX_SHOWN_CHARACTERS = 60  # of a wrong value
 
 
 class LookaheadEdit:
@@ -260,12 +259,7 @@ def _token_ids(given: Any, name: str) -> IntArray:
     except (TypeError, ValueError, RuntimeError, OverflowError):
         ids = None
     if ids is None or ids.ndim == 0 or isinstance(given, (bytes, bytearray)):
-        raise InvalidInput(f"{expected}, got {_briefly(given)}", param=name)
+        raise InvalidInput(f"{expected}, got {briefly(given)}", param=name)
     if ids.size and (ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= 2**31):
         raise InvalidInput(f"{expected}, got {ids.dtype} values from {ids.min()} to {ids.max()}", param=name)
     return ids.reshape(-1).astype(np.int32)
-
-
-def _briefly(given: Any) -> str:
-    text = repr(given)
-    return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}…"

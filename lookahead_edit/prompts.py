@@ -24,6 +24,7 @@ from lookahead_edit.types import (
     Source,
     SourceKind,
     Tokenizer,
+    never,
 )
 
 LINE_BEFORE = "a\n"  # some tokenizers treat the beginning of a text in a way of its own
@@ -69,7 +70,7 @@ class PromptBuilder:
         max_context_tokens: int,
         vocab_size: int,
         config: EditConfig,
-        is_cancelled: Callable[[], bool] = bool,
+        is_cancelled: Callable[[], bool] = never,
         reads_sources: bool = True,
     ) -> None:
         self.tokenizer = tokenizer

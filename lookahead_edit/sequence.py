@@ -21,16 +21,13 @@ from lookahead_edit.types import (
     Row,
     Source,
     StopRule,
+    never,
     num_agreeing,
 )
 
 FinishReason = Literal["stop", "length", "cancelled"]
 READING = "the prompt is still being read"
 _next_key = itertools.count(1)
-
-
-def _never() -> bool:
-    return False
 
 
 class EndTokenRule:
@@ -93,7 +90,7 @@ class Sequence:
         max_context_tokens: int,
         stop_rules: SequenceOf[StopRule] = (),
         sources: SequenceOf[Source] = (),
-        is_cancelled: Callable[[], bool] = _never,
+        is_cancelled: Callable[[], bool] = never,
         cache_group: str | None = None,
         max_draft_tokens: int | None = None,
         is_draft_forced: bool = False,

@@ -93,9 +93,14 @@ def check_fields(request: EditRequest | GenerateRequest) -> None:
 
 def _require(condition: bool, name: str, expected: str, request: object) -> None:
     if not condition:
-        got = repr(getattr(request, name))
-        got = got if len(got) <= MAX_SHOWN_CHARACTERS else f"{got[:MAX_SHOWN_CHARACTERS]}…"
+        got = briefly(getattr(request, name))
         raise InvalidInput(f"expected {name} to be {expected}, got {got}", param=name, code="invalid_type")
+
+
+def briefly(value: object) -> str:
+    """A wrong value, for a message of one line."""
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}…"
 
 
 def _is_number(value: object) -> bool:

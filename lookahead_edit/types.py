@@ -146,6 +146,11 @@ class SourceKind(IntEnum):
         return self.name.lower()
 
 
+def never() -> bool:
+    """Answers `is_cancelled` for what nobody can cancel."""
+    return False
+
+
 def num_agreeing(draft_tokens: IntArray, chosen_tokens: IntArray) -> int:
     """Length of the common prefix: how many drafted tokens are accepted.
 

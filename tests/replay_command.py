@@ -57,10 +57,16 @@ def replay_command(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.Capture
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
 
+    return command("replay", monkeypatch, capsysbinary)
+
+
+def command(name: str, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> Run:
+    """Runs a command of the command line in this process."""
+
     def run_main(*arguments: str | Path, stdin: bytes = b"") -> Outcome:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin))))
         with pytest.raises(SystemExit) as exit_info:
-            cli.main(["replay", *map(str, arguments)])
+            cli.main([name, *map(str, arguments)])
         captured = capsysbinary.readouterr()
         return Outcome(int(exit_info.value.code or 0), captured.out.decode(), captured.err.decode())
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from replay_command import FILE, Outcome, write_samples
+from replay_command import FILE, command, write_samples
 
-from lookahead_edit import cli, cli_advise
+from lookahead_edit import cli_advise
 from lookahead_edit.advise import Adviser
 from lookahead_edit.cost import CostCurve
 from lookahead_edit.replay_tokens import TokenTrace, tokenize_trace
@@ -89,14 +87,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[byt
     """The command with a token for each byte."""
     monkeypatch.setattr(cli_advise, "open_tokenizer", lambda name, display: ByteTokenizer())
 
-    def run_main(*arguments: str | Path, stdin: bytes = b"") -> Outcome:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin))))
-        with pytest.raises(SystemExit) as exit_info:
-            cli.main(["advise", *map(str, arguments)])
-        captured = capsysbinary.readouterr()
-        return Outcome(int(exit_info.value.code or 0), captured.out.decode(), captured.err.decode())
-
-    return run_main
+    return command("advise", monkeypatch, capsysbinary)
 
 
 def test_the_command_says_what_to_use_where_not_and_what_it_costs(run: Any, tmp_path: Path) -> None:

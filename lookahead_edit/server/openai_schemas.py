@@ -24,7 +24,7 @@ from lookahead_edit.server.validation import (
     whole,
 )
 from lookahead_edit.text_lines import PositionEncoding
-from lookahead_edit.types import ContextLengthExceeded, InvalidInput
+from lookahead_edit.types import ContextLengthExceeded, InvalidInput, never
 
 TOOL_CHOICES = ("none", "auto", "required")
 
@@ -136,7 +136,7 @@ class _Place:
 
 
 def parse_chat(
-    body: bytes, editor: Editor, routing: Routing, entry: Entry, is_stopped: Callable[[], bool] = bool
+    body: bytes, editor: Editor, routing: Routing, entry: Entry, is_stopped: Callable[[], bool] = never
 ) -> GenerationCall:
     """The request of a body, checked down to the prompt's length. Slow for long prompts: not for the event loop.
 
@@ -157,7 +157,7 @@ def parse_chat(
 
 
 def parse_completion(
-    body: bytes, editor: Editor, routing: Routing, entry: Entry, is_stopped: Callable[[], bool] = bool
+    body: bytes, editor: Editor, routing: Routing, entry: Entry, is_stopped: Callable[[], bool] = never
 ) -> GenerationCall:
     """The same for a text to go on with."""
     fields, unknown_names = validate(CompletionBody, parse_object(body))

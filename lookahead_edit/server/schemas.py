@@ -31,7 +31,7 @@ from lookahead_edit.server.validation import (
     whole,
 )
 from lookahead_edit.text_lines import PositionEncoding, range_to_offsets
-from lookahead_edit.types import ContextFile, InvalidInput
+from lookahead_edit.types import ContextFile, InvalidInput, never
 
 OutputPart = Literal["text", "edits", "diff"]
 IncludePart = Literal["provenance", "sources"]
@@ -127,7 +127,7 @@ class EditCall:
 
 
 def parse_edit(
-    body: bytes, editor: Editor, routing: Routing, entry: Entry, is_stopped: Callable[[], bool] = bool
+    body: bytes, editor: Editor, routing: Routing, entry: Entry, is_stopped: Callable[[], bool] = never
 ) -> EditCall:
     """The request of a body, checked down to the prompt's length. Slow for long documents: not for the event loop.
 

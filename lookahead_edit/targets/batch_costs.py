@@ -9,7 +9,7 @@ import numpy as np
 
 from lookahead_edit.config import SamplingConfig
 from lookahead_edit.cost import CostCurve
-from lookahead_edit.types import Draft, IntArray, Row, Target
+from lookahead_edit.types import Draft, IntArray, Row, Target, never
 
 BATCH_SIZES = (4, 16, 8, 2)  # most telling first: slow machines get no further than their time allows
 BATCH_WIDTHS = (1, 8)
@@ -110,6 +110,6 @@ class _Probe:
             draft=Draft(tokens=drafted, sources=np.zeros(len(drafted), dtype=np.int8)),
             sampling=SamplingConfig(),
             should_stop=lambda tokens: False,
-            is_cancelled=lambda: False,
+            is_cancelled=never,
             cache_group=CACHE_GROUP,
         )

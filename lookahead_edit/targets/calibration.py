@@ -29,7 +29,8 @@ from lookahead_edit.config import SamplingConfig, TargetConfig
 from lookahead_edit.cost import CostCurve
 from lookahead_edit.targets.batch_costs import with_batches
 from lookahead_edit.targets.hf import HfTarget
-from lookahead_edit.types import Draft, IntArray, Row, Target
+from lookahead_edit.targets.roofline import num_parameters
+from lookahead_edit.types import Draft, IntArray, Row, Target, never
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -224,7 +225,7 @@ class _Probe:
             draft=Draft(tokens=drafted, sources=np.zeros(len(drafted), dtype=np.int8)),
             sampling=SamplingConfig(),
             should_stop=lambda tokens: False,
-            is_cancelled=lambda: False,
+            is_cancelled=never,
         )
         started = self._clock()
         while not len(self._target.verify([row]).tokens[0]):  # a context that takes several rounds to be read
@@ -276,7 +277,7 @@ def _circumstances(model: PreTrainedModel, config: TargetConfig) -> dict[str, An
         "version": FORMAT_VERSION,
         "class": type(model).__name__,
         "shape": hashlib.sha256(shape.encode()).hexdigest()[:16],
-        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "num_parameters": num_parameters(model),
         "attention": str(getattr(model.config, "_attn_implementation", None)),
         "dtype": str(model.dtype).removeprefix("torch."),
         "device": device_name(model.device),

@@ -24,6 +24,7 @@ from lookahead_edit.speculation import DrafterMaker
 from lookahead_edit.targets.growing_cache import open_cache
 from lookahead_edit.targets.reading import Block, BlockReader
 from lookahead_edit.targets.rollback import RowState, require_decoder, uncroppable_layers
+from lookahead_edit.targets.roofline import num_parameters
 from lookahead_edit.types import (
     NO_TOKENS,
     Draft,
@@ -305,7 +306,7 @@ def model_drafter_factory(
             param="draft_model",
         )
     # Decoding waits for the weights, which all pass through the cores once a token.
-    shared = DraftModel(draft, sizes[1], cost_ratio=_num_parameters(draft) / _num_parameters(target))
+    shared = DraftModel(draft, sizes[1], cost_ratio=num_parameters(draft) / num_parameters(target))
 
     def make_model(config: SpeculationConfig, tokenizer: Tokenizer | None, sampling: SamplingConfig) -> Drafter:
         return ModelDrafter(shared, sampling, asking, weighs_costs=config.policy == "cost")
@@ -336,7 +337,3 @@ def _greedy(sampling: SamplingConfig) -> SamplingConfig:
         frequency_penalty=sampling.frequency_penalty,
         logit_bias=sampling.logit_bias,
     )
-
-
-def _num_parameters(model: PreTrainedModel) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())

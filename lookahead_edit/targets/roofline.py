@@ -53,7 +53,7 @@ class Roofline:
 
 def measure_roofline(model: PreTrainedModel, num_context_tokens: int) -> Roofline:
     """Reads a large buffer and multiplies large matrices where the model is, in its dtype; takes a second or two."""
-    weight_bytes, num_weights = _read_weights(model)
+    weight_bytes, num_weights = read_weights(model)
     return Roofline(
         weight_bytes=weight_bytes,
         cache_bytes=num_context_tokens * cache_bytes_per_token(model),
@@ -112,7 +112,7 @@ def _free_bytes(device: torch.device) -> int:
     return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else GPU_BYTES
 
 
-def _read_weights(model: PreTrainedModel) -> tuple[int, int]:
+def read_weights(model: PreTrainedModel) -> tuple[int, int]:
     """Bytes and number of the weights that every token is multiplied with.
 
     A table of embeddings of which one row a token is looked up doesn't count, unless it is the output layer as well.
@@ -123,3 +123,8 @@ def _read_weights(model: PreTrainedModel) -> tuple[int, int]:
         parameters.pop(table.data_ptr(), None)
     read = parameters.values()
     return sum(parameter.nbytes for parameter in read), sum(parameter.numel() for parameter in read)
+
+
+def num_parameters(model: PreTrainedModel) -> int:
+    """Of all weights, shared ones once."""
+    return sum(parameter.numel() for parameter in model.parameters())

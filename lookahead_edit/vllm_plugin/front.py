@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from lookahead_edit.config import EditConfig, SamplingConfig, SpeculationConfig
 from lookahead_edit.editor import Editor
 from lookahead_edit.tasks import EditRequest, GenerateRequest
-from lookahead_edit.types import Draft, Drafter, IntArray, InvalidInput, Source, SourceKind, Target, Tokenizer
+from lookahead_edit.types import Draft, Drafter, IntArray, InvalidInput, Source, SourceKind, Target, Tokenizer, never
 from lookahead_edit.vllm_plugin.wishes import Wishes
 
 DRAFTED_BEHIND = "the engine drafts"
@@ -83,7 +83,7 @@ class EngineEditor(Editor):
     ) -> None:
         super().__init__(target, tokenizer, model_name=model_name, config=config)
 
-    def check(self, request: EditRequest | GenerateRequest, is_cancelled: Callable[[], bool] = bool) -> None:
+    def check(self, request: EditRequest | GenerateRequest, is_cancelled: Callable[[], bool] = never) -> None:
         super().check(request, is_cancelled)
         for name in self.target.ignored_sampling:
             if getattr(request.sampling, name) != getattr(type(request.sampling)(), name):
@@ -100,7 +100,7 @@ class EngineEditor(Editor):
                 code="unsupported_parameter",
             )
 
-    def open(self, request: Any, is_cancelled: Callable[[], bool] = bool, **options: Any) -> Any:
+    def open(self, request: Any, is_cancelled: Callable[[], bool] = never, **options: Any) -> Any:
         """As an editor's; the engine is told what the request wants, under its sequence's key."""
         live = super().open(request, is_cancelled, **options)
         drafter = live.sequence.drafter
