@@ -1,15 +1,21 @@
 """Ctrl-C that can't get lost: Python drops a KeyboardInterrupt that is raised inside of a destructor.
 
-The signal is remembered beside the exception, so that nothing is written after it, wherever it hit.
+The signal is remembered beside the exception, so that nothing is written after it, wherever it hit. What Python and
+extensions print of an exception that they drop is left out where it is this one.
 """
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 EXIT_INTERRUPTED = 130
 
@@ -24,9 +30,24 @@ def remembering_interrupts() -> Iterator[None]:
         yield
         return
     before = signal.signal(signal.SIGINT, _remember)
+    show_dropped, show_printed = sys.unraisablehook, sys.excepthook
+
+    def show_unless_interrupt(unraisable: UnraisableHookArgs) -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            show_dropped(unraisable)
+
+    def print_unless_interrupt(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        # Extensions print what happens while they import something, and go on with an error of their own.
+        if not issubclass(kind, KeyboardInterrupt):
+            show_printed(kind, error, traceback)
+
+    sys.unraisablehook, sys.excepthook = show_unless_interrupt, print_unless_interrupt
     try:
         yield
     finally:
+        sys.unraisablehook, sys.excepthook = show_dropped, show_printed
         signal.signal(signal.SIGINT, before)
 
 

@@ -156,6 +156,43 @@ def test_interrupting_an_import_is_one_line_too(file: Path, seconds: float) -> N
     assert file.read_bytes() == BEFORE.encode()
 
 
+def test_what_is_dropped_is_printed_unless_it_is_the_interrupt() -> None:
+    """Python prints what a destructor raises, an extension what an import within it does; both then go on."""
+    code = """
+import signal, sys
+from lookahead_edit.cli_interrupt import remembering_interrupts, was_interrupted
+
+class Dropping:
+    def __init__(self, fail):
+        self.fail = fail
+
+    def __del__(self):
+        self.fail()
+
+def printing(fail):
+    try:
+        fail()
+    except BaseException:
+        sys.excepthook(*sys.exc_info())  # as PyErr_Print does
+
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
+
+with remembering_interrupts():
+    Dropping(interrupt)
+    printing(interrupt)
+    assert was_interrupted()
+    Dropping(lambda: 1 / 0)
+    printing(lambda: int("no number"))
+assert (sys.unraisablehook, sys.excepthook) == (sys.__unraisablehook__, sys.__excepthook__)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert "KeyboardInterrupt" not in done.stderr
+    assert "ZeroDivisionError" in done.stderr
+    assert "ValueError" in done.stderr
+
+
 def test_an_error_that_an_interrupt_was_turned_into_is_no_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
