@@ -33,13 +33,16 @@ def remembering_interrupts() -> Iterator[None]:
     show_dropped, show_printed = sys.unraisablehook, sys.excepthook
 
     def show_unless_interrupt(unraisable: UnraisableHookArgs) -> None:
-        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+        # Whoever has a hook of his own hears of everything.
+        is_pythons = show_dropped is sys.__unraisablehook__
+        if not (is_pythons and issubclass(unraisable.exc_type, KeyboardInterrupt)):
             show_dropped(unraisable)
 
     def print_unless_interrupt(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
-        # Extensions print what happens while they import something, and go on with an error of their own.
+        # Extensions print what happens while they import something, and go on with an error of their own. typer has a
+        # hook too, which ends in the one that it found when it was imported: this one, in the command's first block.
         if not issubclass(kind, KeyboardInterrupt):
             show_printed(kind, error, traceback)
 
