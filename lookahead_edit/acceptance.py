@@ -5,11 +5,12 @@ Knows no request; `corpora/acceptance` says what it was learned from and how wel
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lookahead_edit.kernels.acceptance import NUM_TAIL_ENTRIES, Columns, Floats
 
@@ -24,12 +25,14 @@ class AcceptanceModel:
     thresholds: Floats  # float32[num_trees, 2**depth - 1]
     leaves: Floats  # float32[num_trees, 2**depth]
     tail_log_odds: Floats  # float32[NUM_TAIL_ENTRIES]
+    tail_odds: NDArray[np.float64] = field(init=False)  # the same as factors
 
     def __post_init__(self) -> None:
         num_trees, num_leaves = self.leaves.shape
         assert num_leaves.bit_count() == 1
         assert self.columns.shape == self.thresholds.shape == (num_trees, num_leaves - 1)
         assert self.tail_log_odds.shape == (NUM_TAIL_ENTRIES,)
+        object.__setattr__(self, "tail_odds", np.exp(self.tail_log_odds.astype(np.float64)))
 
 
 @cache

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from lookahead_edit.sequence import Sequence
-from lookahead_edit.types import Draft, Policy, Round, Target
+from lookahead_edit.types import Draft, Policy, Round, Target, token_range
 
 
 class Engine:
@@ -34,10 +34,10 @@ class Engine:
         """
         # 1) each sequence's drafter guesses what follows, leaving room for the target's own token
         started = self._clock()
-        guesses = [sequence.guess(self.policy.max_draft_tokens) for sequence in sequences]
+        terms = [sequence.draft_terms(self.policy.max_draft_tokens) for sequence in sequences]
+        guesses = [sequence.guess(row.max_draft_tokens) for sequence, row in zip(sequences, terms, strict=True)]
 
         # 2) the policy keeps what is worth verifying
-        terms = [sequence.draft_terms(self.policy.max_draft_tokens) for sequence in sequences]
         drafts = [self._within_vocabulary(draft) for draft in self.policy.cut(guesses, terms)]
         drafted = self._clock()
 
@@ -79,11 +79,13 @@ class Engine:
             self.target.close(sequence.key)
 
     def _within_vocabulary(self, draft: Draft) -> Draft:
-        # As unsigned numbers negative tokens are huge: one look tells that all are valid, as they mostly are.
-        if not len(draft) or draft.tokens.view(np.uint32).max() < self.target.vocab_size:
+        if not len(draft):
+            return draft
+        smallest, largest = token_range(draft.tokens)
+        if smallest >= 0 and largest < self.target.vocab_size:
             return draft
         invalid = np.flatnonzero((draft.tokens < 0) | (draft.tokens >= self.target.vocab_size))
-        return draft.cut(int(invalid[0]), "the draft left the vocabulary") if len(invalid) else draft
+        return draft.cut(int(invalid[0]), "the draft left the vocabulary")
 
 
 def _shares(seconds: float, num_read_tokens: SequenceOf[int], num_rows: int) -> list[float]:

@@ -63,8 +63,10 @@ class CostPolicy:
             terms = [DraftTerms(place, self._max_draft_tokens) for place in range(len(drafts))]
         self._accounts = {row.key: self._accounts.get(row.key) or Payoff() for row in terms}
         batch = self._batch_of(self._size.follow(max(1, len(drafts))) if self._curve.shares_passes else 1)
+        if len(drafts) == 1 or not self._curve.shares_passes:
+            return [self._cut_alone(draft, row, batch) for draft, row in zip(drafts, terms, strict=True)]
         probabilities = [self._probabilities(draft, batch) for draft in drafts]
-        lengths = self._lengths(drafts, probabilities, terms, batch)
+        lengths = self._shared_lengths(drafts, probabilities, terms, batch)
         return [self._cut(*each, batch) for each in zip(drafts, terms, lengths, probabilities, strict=True)]
 
     def observe(self, rounds: Sequence[Round], keys: Sequence[int] | None = None) -> None:
@@ -82,6 +84,14 @@ class CostPolicy:
             elif account.is_refusing:
                 account.observe_refused(finished.tokens)
 
+    def _cut_alone(self, draft: Draft, terms: DraftTerms, batch: _Batch) -> Draft:
+        probabilities = self._probabilities(draft, batch)
+        length = len(draft) if terms.is_forced else 0
+        if not terms.is_forced and len(probabilities):
+            goes_on = _goes_on(draft, terms, batch)
+            length = best_length(probabilities, batch.costs, batch.futures, self._scratch, goes_on)
+        return self._cut(draft, terms, length, probabilities, batch)
+
     def _cut(self, draft: Draft, terms: DraftTerms, length: int, probabilities: FloatArray, batch: _Batch) -> Draft:
         account = self._accounts[terms.key]
         if length and not account.is_trying and not terms.is_forced:
@@ -97,7 +107,7 @@ class CostPolicy:
         num_seen = np.float32(draft.match_length + 1)
         return num_seen / (num_seen + self._positions[:num_tokens])
 
-    def _lengths(
+    def _shared_lengths(
         self,
         drafts: Sequence[Draft],
         probabilities: Sequence[FloatArray],
@@ -106,21 +116,11 @@ class CostPolicy:
     ) -> list[int]:
         lengths = [len(draft) if row.is_forced else 0 for draft, row in zip(drafts, terms, strict=True)]
         free = [place for place, row in enumerate(terms) if not row.is_forced and len(probabilities[place])]
-        # A shorter draft reaches its source's end, or the output's limit.
-        goes_on = [
-            len(draft) >= min(row.max_draft_tokens, batch.max_draft_tokens)
-            for draft, row in zip(drafts, terms, strict=True)
-        ]
-        if len(drafts) == 1 or not self._curve.shares_passes:
-            for place in free:
-                lengths[place] = best_length(
-                    probabilities[place], batch.costs, batch.futures, self._scratch, goes_on[place]
-                )
-            return lengths
         if free:
             savings = np.zeros((len(free), batch.max_draft_tokens + 1))
             for index, place in enumerate(free):
-                fill_savings(probabilities[place], batch.futures, savings[index], goes_on[place])
+                goes_on = _goes_on(drafts[place], terms[place], batch)
+                fill_savings(probabilities[place], batch.futures, savings[index], goes_on)
             limits = np.array([len(probabilities[place]) for place in free])
             shared = np.zeros(len(free), dtype=np.int64)
             share_tokens(savings, limits, batch.token_costs(sum(lengths), int(limits.sum())), shared)
@@ -183,6 +183,11 @@ class SteadySize:
         if self._size is None or abs(size - self._size) > 1 or self._num_rounds_beside >= STEADY_ROUNDS:
             self._size, self._num_rounds_beside = size, 0
         return self._size
+
+
+def _goes_on(draft: Draft, terms: DraftTerms, batch: _Batch) -> bool:
+    """A shorter draft reaches its source's end, or the output's limit."""
+    return len(draft) >= min(terms.max_draft_tokens, batch.max_draft_tokens)
 
 
 def _reason(probabilities: FloatArray) -> str:

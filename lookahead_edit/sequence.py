@@ -142,10 +142,12 @@ class Sequence:
         return self.finish_reason is not None
 
     def guess(self, max_draft_tokens: int) -> Draft:
-        """The drafter's guess of what follows; asked once, however many rounds go by until something is committed."""
+        """The drafter's guess of what follows; asked once, however many rounds go by until something is committed.
+
+        `max_draft_tokens` is what `draft_terms` allows.
+        """
         if self._guess is None:
-            limit = self.draft_terms(max_draft_tokens).max_draft_tokens
-            self._guess = self.drafter.draft(max(0, min(limit, self.num_remaining_tokens - 1)))
+            self._guess = self.drafter.draft(max(0, min(max_draft_tokens, self.num_remaining_tokens - 1)))
         return self._guess
 
     def draft_terms(self, max_draft_tokens: int) -> DraftTerms:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from lookahead_edit.kernels import automaton
 from lookahead_edit.kernels import suffix as kernels
-from lookahead_edit.types import NO_TOKENS, IntArray, InvalidInput, Source, SourceArray, SourceKind
+from lookahead_edit.types import NO_TOKENS, IntArray, InvalidInput, Source, SourceArray, SourceKind, token_range
 
 NO_POSITION = automaton.NONE
 
@@ -40,8 +40,9 @@ def check_tokens(tokens: IntArray, param: str) -> None:
     if tokens.dtype != np.int32 or tokens.ndim != 1:
         got = f"{tokens.dtype} of shape {tokens.shape}"
         raise InvalidInput(f"expected {param} to be an int32 array of one dimension, got {got}", param=param)
-    if len(tokens) and tokens.min() < 0:
-        raise InvalidInput(f"expected {param} to hold no negative token, got {tokens.min()}", param=param)
+    smallest = token_range(tokens)[0] if len(tokens) else 0
+    if smallest < 0:
+        raise InvalidInput(f"expected {param} to hold no negative token, got {smallest}", param=param)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,11 @@ class SuffixIndex:
     def kinds(self) -> SourceArray:
         """int8[num_tokens], a view: the SourceKind of every token."""
         return self._kinds[: self.num_tokens]
+
+    @property
+    def automaton(self) -> tuple[IntArray, NDArray[np.int64], IntArray]:
+        """States, counts and borders, for kernels that search themselves; others after the next `append`."""
+        return self._states, self._counts, self._borders
 
     @property
     def num_bytes(self) -> int:

@@ -151,6 +151,17 @@ def never() -> bool:
     return False
 
 
+def token_range(tokens: IntArray) -> tuple[int, int]:
+    """The smallest and the largest of at least one token.
+
+    Between forward passes any reduction of numpy's takes 8 µs, however few tokens there are; Python's own takes 2.
+    """
+    if len(tokens) > 64:
+        return int(tokens.min()), int(tokens.max())
+    numbers = tokens.tolist()
+    return min(numbers), max(numbers)
+
+
 def num_agreeing(draft_tokens: IntArray, chosen_tokens: IntArray) -> int:
     """Length of the common prefix: how many drafted tokens are accepted.
 

@@ -356,3 +356,15 @@ def quotes(text: Sequence[str], sources: Sequence[Sequence[str]], min_words: int
 def places_of(tokens: Sequence[Any], part: Sequence[Any]) -> list[int]:
     """Where `part` begins in `tokens`."""
     return [start for start in range(len(tokens) - len(part) + 1) if tokens[start : start + len(part)] == part]
+
+
+def sources_of(
+    array: int, position: int, num_copied: int, kinds: list[int], file_kind: int, num_file_tokens: int
+) -> list[int]:
+    """SourceKind of each copied token; `array` is 0 for the predicted file, 1 for the text, 2 for the workspace."""
+    places = range(position, position + num_copied)
+    if array == 0:
+        return [file_kind if place < num_file_tokens else 2 for place in places]
+    if array == 1:
+        return [kinds[place] if place < len(kinds) else 3 for place in places]
+    return [4] * num_copied

@@ -124,6 +124,7 @@ def test_probabilities_are_those_of_the_twin_and_never_rise_also_where_a_start_i
     entries, lengths, num_filled_ones = np.zeros(8, dtype=np.int32), set(), set()
     for mean_log_odds in [0.4, 0.8, 1.5] * 30:
         table = generator.normal(mean_log_odds, 0.5, kernels.NUM_TAIL_ENTRIES).astype(np.float32)
+        odds = np.exp(table, dtype=np.float64)
         classes = generator.integers(0, kernels.NUM_CLASSES, int(generator.integers(1, 200))).astype(np.int8)
         arguments = random_arguments(generator)
         kind, follows, evidence, rate = arguments.values()
@@ -134,7 +135,7 @@ def test_probabilities_are_those_of_the_twin_and_never_rise_also_where_a_start_i
             found = np.zeros(len(classes), dtype=np.float32)
             found[:num_filled] = whole[:num_filled]
             count = kernels.fill_probabilities(
-                kind, follows, evidence, first, classes, rate, break_factor, table, entries, num_filled, found
+                kind, follows, evidence, first, classes, rate, break_factor, odds, entries, num_filled, found
             )
             whole = found if num_filled == 0 else whole
             assert count == len(likely)
@@ -148,7 +149,7 @@ def test_probabilities_are_those_of_the_twin_and_never_rise_also_where_a_start_i
 
 
 def test_nothing_copied_has_no_probabilities() -> None:
-    none, table = np.zeros(0, dtype=np.int8), np.zeros(kernels.NUM_TAIL_ENTRIES, dtype=np.float32)
+    none, table = np.zeros(0, dtype=np.int8), np.ones(kernels.NUM_TAIL_ENTRIES)
     entries, found = np.zeros(8, dtype=np.int32), np.zeros(0, dtype=np.float32)
     assert kernels.fill_probabilities(0, True, 9, 0.5, none, 3, 1.0, table, entries, 0, found) == 0
 

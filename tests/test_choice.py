@@ -63,13 +63,13 @@ def test_copies_end_at_the_border_of_their_source() -> None:
     assert copied(IN_WORKSPACE, 3) == [9]  # not past the end of the array
 
 
-def tail_of(odds_by_type: dict[int, float]) -> NDArray[np.float32]:
-    """Log odds of the later tokens, by the candidate's type alone."""
-    table = np.zeros(acceptance.NUM_TAIL_ENTRIES, dtype=np.float32)
+def tail_of(odds_by_type: dict[int, float]) -> NDArray[np.float64]:
+    """Odds of the later tokens, by the candidate's type alone; given are their logarithms."""
+    table = np.zeros(acceptance.NUM_TAIL_ENTRIES)
     by_type = table[: acceptance.NUM_TYPES * acceptance.NUM_EVIDENCE_BINS].reshape(acceptance.NUM_TYPES, -1)
     for kind, log_odds in odds_by_type.items():
         by_type[kind] = log_odds
-    return table
+    return np.exp(table)
 
 
 def chosen(

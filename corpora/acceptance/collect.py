@@ -83,7 +83,7 @@ class CollectingDrafter(EditDrafter):
     def draft(self, max_draft_tokens: int) -> Draft:
         draft = super().draft(max_draft_tokens)
         if max_draft_tokens > 0:
-            self._look(self.find_candidates())
+            self._look(self._num_candidates)
         return draft
 
     def commit(self, tokens: IntArray, draft: Draft, num_accepted_tokens: int) -> None:

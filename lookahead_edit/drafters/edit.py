@@ -22,9 +22,10 @@ from lookahead_edit.drafters.track_record import TrackRecord
 from lookahead_edit.drafters.vocabulary import HAS_NEWLINE, ClassArray, Vocabulary
 from lookahead_edit.kernels import alignment
 from lookahead_edit.kernels import candidates as places
-from lookahead_edit.kernels.choice import NUM_WEIGHED_TOKENS, choose
+from lookahead_edit.kernels import drafting as kernels
+from lookahead_edit.kernels.choice import NUM_WEIGHED_TOKENS
 from lookahead_edit.suffix_index import SuffixIndex, enlarged
-from lookahead_edit.types import NO_TOKENS, Draft, IntArray, Source, SourceArray, SourceKind, Tokenizer
+from lookahead_edit.types import NO_TOKENS, Draft, IntArray, Source, SourceKind, Tokenizer, token_range
 from lookahead_edit.workspace_index import WorkspaceCache, WorkspaceIndex
 
 NOMINAL_COST_RATIO = 0.01  # at which proposals are weighed against each other; lengths are the policy's business
@@ -57,11 +58,9 @@ class EditDrafter:
         self._candidates = np.zeros((places.MAX_CANDIDATES, 4), dtype=np.int64)
         self._features = np.zeros((places.MAX_CANDIDATES, places.NUM_FEATURES), dtype=np.float32)
         self._recent = np.zeros((2, places.MAX_RECENT), dtype=np.int32)
-        self._ends: IntArray = self._recent[0]
         self._found = np.zeros(4, dtype=np.int64)
-        self._tokens = np.zeros(0, dtype=np.int32)
-        self._copied_classes = np.zeros(0, dtype=np.int8)
-        self._probabilities = np.zeros(0, dtype=np.float32)
+        self._num_candidates = 0
+        self._make_buffers(0)
         self._index: SuffixIndex | None = None
         self._chosen = alignment.NONE
 
@@ -105,49 +104,64 @@ class EditDrafter:
         self._chosen = alignment.NONE
         if max_draft_tokens <= 0:
             return Draft(reason="no room for a draft")
-        count = self.find_candidates()
-        if count == 0:
+        index, file, model = self._index, self._file, self._model
+        text = index.text
+        if len(text) == 0:
+            self._num_candidates = 0
             return Draft(reason="no earlier occurrence of the last token")
-        num_buffered = max(max_draft_tokens, NUM_WEIGHED_TOKENS)
-        if len(self._tokens) < num_buffered:
-            self._tokens = np.zeros(num_buffered, dtype=np.int32)
-            self._copied_classes = np.zeros(num_buffered, dtype=np.int8)
-            self._probabilities = np.zeros(num_buffered, dtype=np.float32)
-        text, file, model = self._index.text, self._file, self._model
-        chosen, num_tokens, first = choose(
-            count,
-            self._candidates,
-            self._features,
+        if len(self._tokens) < max_draft_tokens:
+            self._make_buffers(max_draft_tokens)
+        self._found[places.WORKSPACE_POSITION] = alignment.NONE
+        if self._workspace is not None:
+            found = self._workspace.longest_match(text)
+            if found.length > 0:
+                self._found[:] = found.position, found.length, found.num_looked_at, found.num_agreeing
+        self._num_candidates, chosen, num_tokens, first = kernels.draft(
             text,
-            len(text),
+            index.kinds,
+            *index.automaton,
             self._classes,
+            self._previous,
             file.tokens,
             file.classes,
+            file.places,
             file.factors,
-            len(file.tokens),
+            self._file_kind,
+            self._file_start,
+            file.num_file_tokens,
+            file.num_tokens_after_file,
+            self._output_start,
+            self._token_counts,
             self._workspace_text,
             self._workspace_classes,
+            self._found,
             self._state,
+            self._recent,
+            self._candidates,
+            self._features,
             self._break_factor,
             model.columns,
             model.thresholds,
             model.leaves,
-            model.tail_log_odds,
+            model.tail_odds,
             self._record.odds,
             self._costs,
             self._futures,
+            max_draft_tokens,
             self._tokens,
             self._copied_classes,
             self._probabilities,
+            self._sources,
         )
         if chosen == alignment.NONE:
+            if self._num_candidates == 0:
+                return Draft(reason="no earlier occurrence of the last token")
             tens = 10 * round(10.0 * first)  # reasons are counted, so there have to be few
             return Draft(reason=f"no guess is likely enough, the best is right about {tens} % of the time")
-        num_tokens = min(num_tokens, max_draft_tokens)
         self._chosen, self._first_probability = chosen, first
         return Draft(
             tokens=self._tokens[:num_tokens].copy(),
-            sources=self._sources_of(chosen, num_tokens),
+            sources=self._sources[:num_tokens].copy(),
             match_length=max(1, int(self._candidates[chosen, places.EVIDENCE])),
             probabilities=self._probabilities[:num_tokens].copy(),
         )
@@ -197,42 +211,12 @@ class EditDrafter:
         others = 0 if self._workspace is None else self._workspace.num_bytes + self._workspace_classes.nbytes
         return self._index.num_bytes + own + others
 
-    def find_candidates(self) -> int:
-        """Fills candidates and features for the next token; how many there are. `corpora.acceptance` calls this too."""
-        assert self._index is not None
-        text, file = self._index.text, self._file
-        if len(text) == 0:
-            return 0
-        length, num_ends = self._index.fill_longest_match(self._ends)
-        self._found[places.WORKSPACE_POSITION] = alignment.NONE
-        if self._workspace is not None:
-            found = self._workspace.longest_match(text)
-            if found.length > 0:
-                self._found[:] = found.position, found.length, found.num_looked_at, found.num_agreeing
-        return int(
-            places.find_candidates(
-                text,
-                self._classes,
-                length,
-                num_ends,
-                self._previous,
-                file.tokens,
-                file.classes,
-                file.places,
-                len(file.tokens),
-                self._file_start,
-                file.num_file_tokens,
-                self._output_start,
-                self._token_counts,
-                self._workspace_text,
-                self._workspace_classes,
-                self._found,
-                self._state,
-                self._recent,
-                self._candidates,
-                self._features,
-            )
-        )
+    def _make_buffers(self, max_draft_tokens: int) -> None:
+        num_tokens = max(max_draft_tokens, NUM_WEIGHED_TOKENS)
+        self._tokens = np.zeros(num_tokens, dtype=np.int32)
+        self._copied_classes = np.zeros(num_tokens, dtype=np.int8)
+        self._probabilities = np.zeros(num_tokens, dtype=np.float32)
+        self._sources = np.zeros(num_tokens, dtype=np.int8)
 
     def _start_tables(self, texts: Sequence[IntArray]) -> None:
         num_tokens = sum(len(text) + 1 for text in texts)
@@ -291,13 +275,15 @@ class EditDrafter:
 
     def _append(self, tokens: IntArray) -> None:
         assert self._index is not None
+        if not len(tokens):
+            return
         first = self._index.num_tokens
         self._index.append(tokens)
         num_tokens = self._index.num_tokens
         if num_tokens > len(self._classes):
             self._classes = enlarged(self._classes, 2 * num_tokens)
             self._previous = enlarged(self._previous, 2 * num_tokens)
-        largest, num_known = int(tokens.max(initial=-1)) + 1, len(self._token_counts)
+        largest, num_known = token_range(tokens)[1] + 1, len(self._token_counts)
         if largest > num_known and num_known < MAX_COUNTED_TOKENS:
             self._token_counts = enlarged(self._token_counts, min(2 * largest, MAX_COUNTED_TOKENS))
             self._last_seen = enlarged(self._last_seen, len(self._token_counts))
@@ -311,23 +297,6 @@ class EditDrafter:
         arrays = (self._previous, self._last_seen, self._token_counts, known, self._classes)
         if not alignment.enter_tokens(text, first, *arrays):
             self._classes[first : len(text)] = self._vocabulary.token_classes(text[first:])
-
-    def _sources_of(self, chosen: int, num_tokens: int) -> SourceArray:
-        assert self._index is not None
-        _, array, position, _ = self._candidates[chosen].tolist()
-        sources = np.empty(num_tokens, dtype=np.int8)
-        if array == places.IN_PREDICTED:
-            sources.fill(self._file_kind)
-            num_file_tokens = len(self._file.tokens) - self._file.num_tokens_after_file - position
-            if num_file_tokens < num_tokens:
-                sources[max(num_file_tokens, 0) :] = int(SourceKind.PROMPT)
-        elif array == places.IN_WORKSPACE:
-            sources.fill(int(SourceKind.CONTEXT))
-        else:
-            kinds = self._index.kinds[position : position + num_tokens]
-            sources[: len(kinds)] = kinds
-            sources[len(kinds) :] = int(SourceKind.OUTPUT)
-        return sources
 
 
 @cache

@@ -1,4 +1,4 @@
-"""How likely drafted tokens are accepted: trees for a copy's first token, a table of log odds for the ones after it.
+"""How likely drafted tokens are accepted: trees for a copy's first token, a table of odds for the ones after it.
 
 Trusts its input; `acceptance.AcceptanceModel` owns the arrays, `corpora/acceptance` makes them. Gradient-boosted trees
 are Friedman's, "Greedy function approximation: a gradient boosting machine" (2001), section 4: the log odds are the sum
@@ -11,7 +11,7 @@ Arrays (t trees, f features); below node i of a tree are 2 i + 1, left, and 2 i 
     columns    uint8[t, 2**d - 1]    column of `features` that a node asks for
     thresholds float32[t, 2**d - 1]  left if the feature is at most this
     leaves     float32[t, 2**d]      log odds
-    tail_log_odds float32[NUM_TAIL_ENTRIES]
+    tail_odds  float64[NUM_TAIL_ENTRIES]  factors of the odds, so that a token takes products and no exponential
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def fill_probabilities(
     classes: Bytes,
     rate: int,
     break_factor: float,
-    tail_log_odds: Floats,
+    tail_odds: NDArray[np.float64],
     entries: Ints,
     num_filled: int,
     probabilities: Floats,
@@ -171,7 +171,7 @@ def fill_probabilities(
 
     `break_factor` is how many times more often copies break in this request than the table says. `classes` and
     `probabilities` have the same length, and the first `num_filled` are there already; what is less likely than
-    MIN_PROBABILITY is left out. Most entries are the same for many tokens in a row, so they are added up once.
+    MIN_PROBABILITY is left out. Most entries are the same for many tokens in a row, so they are multiplied once.
     """
     if len(classes) == 0:
         return 0
@@ -180,23 +180,20 @@ def fill_probabilities(
         num_filled = 1
     probability = float(probabilities[num_filled - 1])
     tenth = min(NUM_FIRST_BINS - 1, int(first * NUM_FIRST_BINS))
-    end, shared, by_classes, by_class = 0, 0.0, 0, 0
+    end, shared, by_classes, by_class = 0, 1.0, 0, 0
     for offset in range(num_filled, len(classes)):
         if offset >= end:
             tail_entries(kind, follows_file, evidence, offset, 0, 0, tenth, rate, entries)
-            shared = (
-                tail_log_odds[entries[0]] + tail_log_odds[entries[2]] + tail_log_odds[entries[3]]
-                + tail_log_odds[entries[4]]
-            )  # fmt: skip
+            shared = tail_odds[entries[0]] * tail_odds[entries[2]] * tail_odds[entries[3]] * tail_odds[entries[4]]
             by_classes, by_class = entries[1], entries[5]
             end = bin_end(evidence, offset)
         before, after = int(classes[offset - 1]), int(classes[offset])
-        log_odds = (
+        odds = (
             shared
-            + tail_log_odds[by_classes + before * NUM_CLASSES + after]
-            + tail_log_odds[by_class + after * NUM_EVIDENCE_BINS]
+            * tail_odds[by_classes + before * NUM_CLASSES + after]
+            * tail_odds[by_class + after * NUM_EVIDENCE_BINS]
         )
-        probability *= max(1.0 - break_factor / (1.0 + np.exp(log_odds)), 0.0)
+        probability *= max(1.0 - break_factor / (1.0 + odds), 0.0)
         if probability < MIN_PROBABILITY:
             return offset
         probabilities[offset] = probability

@@ -93,7 +93,7 @@ def choose(
     columns: Columns,
     thresholds: Floats,
     leaves: Floats,
-    tail_log_odds: Floats,
+    tail_odds: NDArray[np.float64],
     type_odds: NDArray[np.float64],
     costs: NDArray[np.float64],
     futures: NDArray[np.float64],
@@ -137,7 +137,7 @@ def choose(
         )  # fmt: skip
         num_copied = fill_probabilities(
             candidates[index, TYPE], follows_file, candidates[index, EVIDENCE], firsts[index],
-            copied_classes[:num_copied], rate, break_factor, tail_log_odds, entries, 0, weighed[index, :num_copied],
+            copied_classes[:num_copied], rate, break_factor, tail_odds, entries, 0, weighed[index, :num_copied],
         )  # fmt: skip
         num_weighed[index] = num_copied
         if num_copied > 0:
@@ -165,7 +165,7 @@ def choose(
     num_copied = num_filled if num_filled < limit else num_copied  # the rest was found to be too unlikely
     num_copied = fill_probabilities(
         candidates[best, TYPE], follows_file, candidates[best, EVIDENCE], firsts[best], copied_classes[:num_copied],
-        rate, break_factor, tail_log_odds, entries, num_filled, probabilities[:num_copied],
+        rate, break_factor, tail_odds, entries, num_filled, probabilities[:num_copied],
     )  # fmt: skip
     if candidates[best, ARRAY] == IN_PREDICTED:
         factor = 1.0
