@@ -104,10 +104,11 @@ def near_cursor(
         if predicted[position - 1] != last:
             continue
         length = agreeing(predicted, position, text, num_tokens, MAX_COMPARED)
-        skip = position - min(length, num_hunk_tokens) - cursor
-        score = min(length, 8) - 0.5 * np.log2(1.0 + abs(skip)) - (1.0 if skip < 0 else 0.0)
-        if score > best_score:
-            best_score, best = score, position
+        if min(length, 8) > best_score:  # a score is never more, and mostly less
+            skip = position - min(length, num_hunk_tokens) - cursor
+            score = min(length, 8) - 0.5 * np.log2(1.0 + abs(skip)) - (1.0 if skip < 0 else 0.0)
+            if score > best_score:
+                best_score, best = score, position
         if following == NONE and position > cursor:
             following = position
     if best != NONE:
@@ -140,27 +141,27 @@ def last_token_ends(num_tokens: int, previous: Ints, ends: Ints) -> int:
 
 
 @njit(cache=True)
-def majority(text: Ints, ends: Ints, count: int) -> int:
-    """The first of `ends` that goes on with the most frequent token."""
+def majority(followers: Ints) -> int:
+    """The first place of the most frequent token."""
     best, best_votes = 0, 0
-    for index in range(count):
+    for index in range(len(followers)):
         votes = 0
-        for other in range(count):
-            if text[ends[other]] == text[ends[index]]:
-                votes += 1
+        for other in range(len(followers)):
+            votes += np.int32(followers[other] == followers[index])
         if votes > best_votes:
             best, best_votes = index, votes
-    return int(ends[best])
+    return best
 
 
 @njit(cache=True)
-def num_followed_by(token: int, text: Ints, ends: Ints, count: int) -> int:
-    """How many of `ends` go on with the token."""
+def share_of(token: int, followers: Ints) -> float:
+    """How many of them are the token; -1 where there are none."""
+    if len(followers) == 0:
+        return -1.0
     number = 0
-    for index in range(count):
-        if text[ends[index]] == token:
-            number += 1
-    return number
+    for index in range(len(followers)):
+        number += np.int32(followers[index] == token)
+    return number / len(followers)
 
 
 @njit(cache=True)
@@ -231,19 +232,24 @@ def find_candidates(
         array = IN_WORKSPACE if state[OTHER_IN_WORKSPACE] == 1 else IN_TEXT
         count = add(candidates, count, OTHER_CURSOR, array, state[OTHER], state[NUM_OTHER_TOKENS])
     num_last_ends = 0
+    followers = np.empty((2, MAX_RECENT), dtype=np.int32)  # what stands at the ends
     if length > 0:
         num_last_ends = last_token_ends(num_tokens, previous, recent[1])
+        for index in range(num_ends):
+            followers[0, index] = text[recent[0, index]]
+        for index in range(num_last_ends):
+            followers[1, index] = text[recent[1, index]]
         for kind in range(MOST_RECENT, COMMON + 1):
             if kind == MOST_RECENT:
                 position = recent[0, 0]
             elif kind == EARLIEST:
                 position = recent[0, num_ends - 1]
             elif kind == MAJORITY:
-                position = majority(text, recent[0], num_ends)
+                position = recent[0, majority(followers[0, :num_ends])]
             elif length == 1 or num_last_ends == 0:
                 continue
             else:
-                position = majority(text, recent[1], num_last_ends)
+                position = recent[1, majority(followers[1, :num_last_ends])]
             if text[position] < 0 or is_known(candidates, count, position, places, file_start, num_file_tokens):
                 continue
             evidence = length
@@ -303,8 +309,8 @@ def find_candidates(
         row[12] = num_tokens - 1 - line_start
         row[13] = count_of(token, token_counts)
         row[14] = count_of(last, token_counts)
-        row[15] = num_followed_by(token, text, recent[0], num_ends) / num_ends if num_ends > 0 else -1.0
-        row[16] = num_followed_by(token, text, recent[1], num_last_ends) / num_last_ends if num_last_ends > 0 else -1.0
+        row[15] = share_of(token, followers[0, :num_ends])
+        row[16] = share_of(token, followers[1, :num_last_ends])
         row[17] = 1.0 if token == state[REJECTED_TOKEN] else 0.0
         row[18] = min(state[NUM_ALIGNED_TOKENS], 200)
         row[19] = rate
