@@ -128,8 +128,11 @@ class SpeculationMetrics:
 
 
 def _count_sources(counter: Counter[str], sources: np.ndarray[tuple[int], np.dtype[np.int8]]) -> None:
-    for kind, count in zip(*np.unique(sources, return_counts=True), strict=True):
-        counter[SourceKind(int(kind)).label] += int(count)
+    kinds = sources.tobytes()
+    for kind in SourceKind:
+        count = kinds.count(kind)
+        if count:
+            counter[kind.label] += count
 
 
 def _count_positions(counts: list[int], num_tokens: int) -> None:

@@ -179,9 +179,11 @@ class Sequence:
             return self._is_stopped_at_checked
         assert len(tokens) == self._num_checked + 1
         self._num_checked = len(tokens)
-        answers = [rule.should_stop(tokens, self.num_prompt_tokens) for rule in self.stop_rules]
-        self._is_stopped_at_checked = any(answers)
-        return self._is_stopped_at_checked
+        is_stopped = False
+        for rule in self.stop_rules:  # each is asked, whatever the others say
+            is_stopped = rule.should_stop(tokens, self.num_prompt_tokens) or is_stopped
+        self._is_stopped_at_checked = is_stopped
+        return is_stopped
 
     def commit(self, emitted: IntArray, draft: Draft) -> Round:
         """Takes over emitted tokens up to the first stop or the limit, and tells the drafter.
@@ -197,11 +199,11 @@ class Sequence:
                 tokens=emitted, draft=Draft(reason="cancelled" if is_cancelled else READING), num_accepted_tokens=0
             )
         self._guess = None
-        start = self._length
-        for token in emitted[: self.num_remaining_tokens]:
-            self._buffer[self._length] = token
-            self._length += 1
-            if self._length >= self._num_checked and self.should_stop(self.tokens):
+        start, end = self._length, min(self._length + len(emitted), self._max_length)
+        self._buffer[start:end] = emitted[: end - start]
+        for length in range(start + 1, end + 1):
+            self._length = length
+            if length >= self._num_checked and self.should_stop(self._buffer[:length]):
                 self.finish_reason = "stop"
                 break
         if self.finish_reason is None and self.num_remaining_tokens == 0:
