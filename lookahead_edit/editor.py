@@ -63,6 +63,7 @@ class Editor:
         self.model_name = model_name
         self.config = config or EditConfig()
         self.drafters = drafters
+        self._known_pairs: dict[tuple[int, int], str] = {}  # of tokens, for all requests
         self._make_drafter(SpeculationConfig())  # compiles its kernels
         make_policy(SpeculationConfig())  # which may have kernels of its own
 
@@ -200,7 +201,8 @@ class Editor:
         stop_tokens = stop_tokens or self._stop_tokens(request)
         if not request.speculation.enabled:
             metrics.disabled_reason = "speculation is off for this request"
-        text = AnswerRule(TextDecoder(self.tokenizer.decode, int(prompt.tokens[-1])), answer)
+        decoder = TextDecoder(self.tokenizer.decode, int(prompt.tokens[-1]), self._known_pairs)
+        text = AnswerRule(decoder, answer)
         started = time.perf_counter()
         sequence = Sequence(
             prompt.tokens,

@@ -20,6 +20,7 @@ _FENCE_LINE = re.compile(r"(`{3,})([^`\n]*)\n?")
 _FENCE_LINE_PREFIX = re.compile(r"`{0,2}|`{3,}[^`\n]*")
 _CLOSING_LINE_PREFIX = re.compile(r"`*[ \t]*")
 _FENCE_AFTER_TEXT = re.compile(r"[^`]*(?:`{1,2}[^`]+)*[^`\n](`{3,})[ \t]*\n?")
+_MARK = re.compile(r"[`\r\n]")
 
 _MARKDOWN = ("markdown", "md")
 
@@ -153,6 +154,11 @@ class AnswerStream:
 
     def push(self, text: str) -> str:
         """Takes the next piece and returns what can be given out, possibly nothing."""
+        if self._goes_on_plainly(text):
+            self._line += text
+            self._num_sent += len(text)
+            self._given.append(text)
+            return text
         if self.is_finished:
             return ""
         self._raw += text
@@ -167,6 +173,15 @@ class AnswerStream:
             num_ready -= 1
         ready, self._raw = self._raw[:num_ready], self._raw[num_ready:]
         return self._give(self._take(to_lf(ready)))
+
+    def _goes_on_plainly(self, text: str) -> bool:
+        """Whether nothing is held back and nothing here could be: most pieces, which needn't be looked at closely."""
+        return (
+            self._state is _State.CONTENT
+            and 0 < self._num_sent == len(self._line)
+            and not (self._raw or self._stops or self._doubtful)
+            and _MARK.search(text) is None
+        )
 
     def finish(self, decoded: str | None = None) -> str:
         """The answer is over: returns what was held back and belongs to it.

@@ -16,6 +16,10 @@ from lookahead_edit.tokenizer import ByteTokenizer, HfTokenizer, TextDecoder
 from lookahead_edit.types import IntArray
 
 
+def sentencepiece_wrapped() -> HfTokenizer:
+    return HfTokenizer(sentencepiece_tokenizer())
+
+
 @pytest.mark.parametrize("text", ["    a = 1\n    b = 2\n", " x\n", "  "])
 @pytest.mark.parametrize("enabled", [True, False])
 def test_an_edit_keeps_the_indentation_of_its_first_line(text: str, enabled: bool) -> None:
@@ -72,3 +76,32 @@ def test_endless_broken_text_is_given_out_and_not_decoded_over_and_over() -> Non
     pieces = [decoder.push(0x80) for _ in range(1000)]
     assert "".join(pieces) + decoder.finish() == "\ufffd" * 1000
     assert num_decoded < 1000 * 3 * 64
+
+
+@pytest.mark.parametrize("make", [ByteTokenizer, lambda: HfTokenizer(byte_level_tokenizer()), sentencepiece_wrapped])
+def test_pairs_that_decoders_share_change_no_text(make: Callable[[], Any]) -> None:
+    tokenizer = make()
+    generator = np.random.default_rng(5)
+    shared: dict[tuple[int, int], str] = {}
+    for _ in range(60):
+        tokens = generator.integers(0, 260, 40).tolist()
+        last_token = None if generator.random() < 0.3 else int(generator.integers(0, 200))
+        alone, sharing = TextDecoder(tokenizer.decode, last_token), TextDecoder(tokenizer.decode, last_token, shared)
+        for token in tokens:
+            assert sharing.push(token) == alone.push(token)
+        assert sharing.finish() == alone.finish()
+    assert shared
+
+
+def test_a_pair_that_is_known_is_not_decoded_again() -> None:
+    decoded: list[int] = []
+
+    def decode(tokens: IntArray) -> str:
+        decoded.append(len(tokens))
+        return ByteTokenizer().decode(tokens)
+
+    shared: dict[tuple[int, int], str] = {}
+    for _ in range(3):
+        decoder = TextDecoder(decode, ord("a"), shared)
+        assert "".join(decoder.push(token) for token in b"bcbcbc") == "bcbcbc"
+    assert decoded.count(2) == 3  # ab, bc, cb

@@ -147,7 +147,7 @@ def majority(followers: Ints) -> int:
     for index in range(len(followers)):
         votes = 0
         for other in range(len(followers)):
-            votes += np.int32(followers[other] == followers[index])
+            votes += int(followers[other] == followers[index])
         if votes > best_votes:
             best, best_votes = index, votes
     return best
@@ -160,7 +160,7 @@ def share_of(token: int, followers: Ints) -> float:
         return -1.0
     number = 0
     for index in range(len(followers)):
-        number += np.int32(followers[index] == token)
+        number += int(followers[index] == token)
     return number / len(followers)
 
 
