@@ -38,7 +38,8 @@ class Engine:
         guesses = [sequence.guess(row.max_draft_tokens) for sequence, row in zip(sequences, terms, strict=True)]
 
         # 2) the policy keeps what is worth verifying
-        drafts = [self._within_vocabulary(draft) for draft in self.policy.cut(guesses, terms)]
+        vocab_size = self.target.vocab_size
+        drafts = [within_vocabulary(draft, vocab_size) for draft in self.policy.cut(guesses, terms)]
         drafted = self._clock()
 
         # 3) the target verifies all drafts at once: accepted prefix plus one token a row
@@ -78,14 +79,16 @@ class Engine:
         finally:
             self.target.close(sequence.key)
 
-    def _within_vocabulary(self, draft: Draft) -> Draft:
-        if not len(draft):
-            return draft
-        smallest, largest = token_range(draft.tokens)
-        if smallest >= 0 and largest < self.target.vocab_size:
-            return draft
-        invalid = np.flatnonzero((draft.tokens < 0) | (draft.tokens >= self.target.vocab_size))
-        return draft.cut(int(invalid[0]), "the draft left the vocabulary")
+
+def within_vocabulary(draft: Draft, vocab_size: int) -> Draft:
+    """The draft up to its first token that the target doesn't know, nearly always all of it."""
+    if not len(draft):
+        return draft
+    smallest, largest = token_range(draft.tokens)
+    if smallest >= 0 and largest < vocab_size:
+        return draft
+    invalid = np.flatnonzero((draft.tokens < 0) | (draft.tokens >= vocab_size))
+    return draft.cut(int(invalid[0]), "the draft left the vocabulary")
 
 
 def _shares(seconds: float, num_read_tokens: SequenceOf[int], num_rows: int) -> list[float]:

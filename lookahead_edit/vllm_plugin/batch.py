@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lookahead_edit.drafters.vocabulary import Vocabulary
+from lookahead_edit.engine import within_vocabulary
 from lookahead_edit.speculation import make_drafter, make_policy
 from lookahead_edit.types import Draft, DraftTerms, IntArray, Round, Source, Tokenizer
 from lookahead_edit.vllm_plugin.drafting import READING, RowDrafting
@@ -244,7 +245,8 @@ class DraftingBatch:
         limits = [self._limit(row, facts) for row, facts in zip(rows, told, strict=True)]
         guesses = [self._drafting[row.key].guess(limit).cut(limit) for row, limit in zip(rows, limits, strict=True)]
         terms = [DraftTerms(row.key, limit) for row, limit in zip(rows, limits, strict=True)]
-        drafts = [self._within_vocabulary(draft) for draft in self._policy.cut(guesses, terms)] if rows else []
+        kept = self._policy.cut(guesses, terms) if rows else []
+        drafts = [within_vocabulary(draft, self._vocab_size) for draft in kept]
         for row, draft in zip(rows, drafts, strict=True):
             self._drafting[row.key].draft = draft
         self._drafted_keys = {row.key for row in rows}
@@ -256,12 +258,6 @@ class DraftingBatch:
         if facts is not None and facts.max_output_tokens is not None:
             limit = min(limit, facts.max_output_tokens - self._drafting[row.key].num_output_tokens - 1)
         return max(0, limit)
-
-    def _within_vocabulary(self, draft: Draft) -> Draft:
-        if not len(draft) or int(draft.tokens.view(np.uint32).max()) < self._vocab_size:
-            return draft
-        invalid = np.flatnonzero((draft.tokens < 0) | (draft.tokens >= self._vocab_size))
-        return draft.cut(int(invalid[0]), "the draft left the vocabulary")
 
     def _count(self, rounds: Sequence[tuple[int, Round]], drafts: Sequence[Draft], seconds: float) -> None:
         stats = self.stats
