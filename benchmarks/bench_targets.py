@@ -11,9 +11,10 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -30,7 +31,7 @@ from lookahead_edit.targets.loading import load_editor
 from lookahead_edit.targets.making import make_target
 from lookahead_edit.targets.static import StaticTarget
 
-KINDS = ("dynamic", "static", "deterministic")
+KINDS: tuple[Literal["dynamic", "static", "deterministic"], ...] = ("dynamic", "static", "deterministic")
 
 
 @dataclass
@@ -45,7 +46,7 @@ class Measured:
         return sum(self.seconds[repeat])
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3, help="runs of every target on every edit")
@@ -54,10 +55,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--model", help="the default model, a directory, a GGUF file or a hub id")
     parser.add_argument("--dtype", help="float32, bfloat16 or float16")
     parser.add_argument("--all", action="store_true", help="measure edits with a wrong answer too")
-    return parser.parse_args()
+    parser.add_argument("--output", type=Path, metavar="FILE", help="also write the JSON document there")
+    return parser.parse_args(arguments)
 
 
-def measure(editors: dict[str, Editor], requests: Sequence[EditRequest], num_repeats: int) -> dict[str, Measured]:
+def measure(editors: Mapping[str, Editor], requests: Sequence[EditRequest], num_repeats: int) -> dict[str, Measured]:
     """Every target on every edit, in turn. Raises SystemExit where texts differ."""
     measured = {kind: Measured() for kind in editors}
     names = list(editors)
@@ -103,9 +105,9 @@ def figures(measured: dict[str, Measured]) -> dict[str, Any]:
     }
 
 
-def main() -> int:
+def main(given: Sequence[str] | None = None) -> int:
     """Judges, measures, prints."""
-    arguments = parse_arguments()
+    arguments = parse_arguments(given)
     load_before = load_average()
     told = Console(stderr=True, highlight=False)
     editor = load_editor(arguments.model, dtype=arguments.dtype, console=told)
@@ -139,6 +141,8 @@ def main() -> int:
         "targets": found,
         "environment": environment() | {"load_before": load_before, "load_after": load_average()},
     }
+    if arguments.output:
+        arguments.output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(document))
     return 0
 

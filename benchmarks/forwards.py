@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -20,6 +21,7 @@ class Forward:
     started: float
     finished: float
     num_context_tokens: int = 0  # that the cache held before
+    num_layers: int = 0  # that the model's configuration told it to run; 0 where it tells none
 
     @property
     def seconds(self) -> float:
@@ -54,12 +56,7 @@ class ForwardLog:
 
     def rounds(self, num_prompt_tokens: int) -> list[Forward]:
         """The passes that emit tokens; the first of them reads the end of the prompt."""
-        num_read = 0
-        for index, forward in enumerate(self.forwards):
-            num_read += forward.num_tokens
-            if num_read >= num_prompt_tokens:
-                return self.forwards[index:]
-        return []
+        return rounds_of(self.forwards, num_prompt_tokens)
 
     def _before(self, model: Any, arguments: Any, keywords: dict[str, Any]) -> None:
         cache = next((keywords[name] for name in CACHE_KEYWORDS if keywords.get(name) is not None), None)
@@ -70,7 +67,20 @@ class ForwardLog:
     def _after(self, model: Any, arguments: Any, keywords: dict[str, Any], output: Any) -> None:
         synchronize()
         ids = keywords["input_ids"] if "input_ids" in keywords else arguments[0]
-        self.forwards.append(Forward(int(ids.shape[1]), self._started, time.perf_counter(), self._num_context_tokens))
+        finished = time.perf_counter()
+        num_layers = int(getattr(getattr(model, "config", None), "num_hidden_layers", None) or 0)
+        num_tokens = int(ids.shape[1])
+        self.forwards.append(Forward(num_tokens, self._started, finished, self._num_context_tokens, num_layers))
+
+
+def rounds_of(forwards: Sequence[Forward], num_prompt_tokens: int) -> list[Forward]:
+    """Of passes in their order, those that emit tokens; the first of them reads the end of the prompt."""
+    num_read = 0
+    for index, forward in enumerate(forwards):
+        num_read += forward.num_tokens
+        if num_read >= num_prompt_tokens:
+            return list(forwards[index:])
+    return []
 
 
 def synchronize() -> None:

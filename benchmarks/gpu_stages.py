@@ -193,7 +193,7 @@ class RecordedSampler:
 
 
 @dataclass
-class ReplayTotals:
+class MethodTotals:
     """Of one method over all traces; seconds are those after the prompt was read."""
 
     num_tokens: int = 0
@@ -204,7 +204,7 @@ class ReplayTotals:
     forward_seconds: float = 0.0
     bound_seconds: float = 0.0  # the roofline's for the same passes
 
-    def to_json(self, plain: ReplayTotals) -> dict[str, Any]:
+    def to_json(self, plain: MethodTotals) -> dict[str, Any]:
         """With ratios to plain decoding."""
         tokens_per_second = self.num_tokens / self.decode_seconds
         return {
@@ -242,7 +242,7 @@ class EditReplay:
         self._tokenizer = tokenizer
         self._curve = curve
         self._roofline = roofline
-        self.totals = {method: ReplayTotals() for method in METHODS}
+        self.totals = {method: MethodTotals() for method in METHODS}
         self.num_traces = 0
 
     def add(self, trace: TokenTrace) -> None:

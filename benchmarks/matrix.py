@@ -7,10 +7,13 @@ the same command is given again. Speed-ups are ratios within a repetition. Run a
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +21,19 @@ import torch
 from rich.console import Console
 
 from benchmarks.environment import environment, load_average
-from benchmarks.matrix_methods import Bench, weight_bytes, weights_fingerprint
+from benchmarks.matrix_compare import compare_results
+from benchmarks.matrix_costs import weight_bytes, weights_fingerprint
+from benchmarks.matrix_methods import Bench, supports_early_exit
 from benchmarks.matrix_plan import PROFILES
-from benchmarks.matrix_quality import print_quality, run_quality
+from benchmarks.matrix_quality import WORKLOAD, read_records, run_quality
+from benchmarks.matrix_report import print_quality, print_tables
 from benchmarks.matrix_run import run_profile
 from benchmarks.matrix_store import ResultsFile, ResultsMismatch, code_fingerprint, commit, read_results
-from benchmarks.matrix_tables import COLUMNS, auto_line, cell_rows, groups_of, heading, plot_speed_ups
 from benchmarks.methods import model_of
-from benchmarks.report import markdown_table, rich_table
+from lookahead_edit.cost import CostCurve
+from lookahead_edit.editor import Editor
+from lookahead_edit.failures import is_out_of_memory
+from lookahead_edit.speculation import cost_curve_of
 from lookahead_edit.targets.calibration import stored_curve
 from lookahead_edit.targets.hf import HfTarget
 from lookahead_edit.targets.loading import load_editor
@@ -34,6 +42,7 @@ from lookahead_edit.types import LookaheadEditError
 RESULTS = Path(__file__).resolve().parent / "results"
 MIN_FREE_BYTES = 64 * 1024 * 1024
 EXIT_UNEQUAL, EXIT_FAILED, EXIT_INTERRUPTED = 1, 2, 130
+NO_MEMORY = "error: expected memory for the models and their caches, got too little; what was measured is kept"
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -51,9 +60,14 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--canitedit", type=Path, metavar="FILE", help="only: task quality with and without drafts, by "
                         "the tests of CanItEdit's records (JSON lines), which are run in a sandbox")  # fmt: skip
     parser.add_argument("--limit", type=int, help="of CanItEdit's records")
+    parser.add_argument("--max-tokens", type=int, help="of an answer to one of CanItEdit's records")
     parser.add_argument("--tables", action="store_true", help="run nothing: tables of the results that are there")
+    parser.add_argument("--compare", type=Path, nargs=2, metavar="FILE", help="run nothing: do two files of results "
+                        "agree in tokens, rounds and acceptance, and ratios within the spread?")  # fmt: skip
     parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
     parser.add_argument("--plot", type=Path, metavar="PNG", help="also draw the speed-ups")
+    parser.add_argument("--server", type=Path, metavar="FILE", default=RESULTS / "server.json", help="what "
+                        "bench_server wrote, for the table of concurrencies")  # fmt: skip
     return parser.parse_args(arguments)
 
 
@@ -61,55 +75,94 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measures and prints; 1 where a text is not what it has to be, 2 with one line where nothing can be measured."""
     parsed = parse_arguments(arguments)
     told = Console(stderr=True, highlight=False)
-    path = parsed.output or RESULTS / f"matrix-{parsed.profile}.jsonl"
+    name = "quality" if parsed.canitedit else f"matrix-{parsed.profile}"
+    path = parsed.output or RESULTS / f"{name}.jsonl"
     try:
-        if parsed.canitedit:
-            return _measure_quality(parsed, told)
+        if parsed.compare:
+            return _compare(*parsed.compare)
         if not parsed.tables:
-            _measure(parsed, path, told)
-        return _report(parsed, path)
+            _require_disk(path.parent)
+            if parsed.threads:
+                torch.set_num_threads(parsed.threads)
+            (_measure_quality if parsed.canitedit else _measure)(parsed, path, told)
+        if parsed.canitedit:
+            num_unequal = print_quality(path, is_markdown=parsed.markdown)
+        else:
+            num_unequal = print_tables(path, parsed.server, is_markdown=parsed.markdown, plot=parsed.plot)
+        return EXIT_UNEQUAL if num_unequal else 0
     except KeyboardInterrupt:
         told.print("interrupted; the same command goes on from here")
         return EXIT_INTERRUPTED
     except (LookaheadEditError, ResultsMismatch) as error:
         told.print(f"error: {error}", soft_wrap=True, markup=False)
-    except (MemoryError, torch.OutOfMemoryError):
-        told.print("error: expected memory for the models and their caches, got too little; what was measured is kept")
     except OSError as error:
         told.print(f"error: {error.filename or path}: {error.strerror or error}", soft_wrap=True, markup=False)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        told.print(NO_MEMORY, soft_wrap=True)
     return EXIT_FAILED
 
 
-def _measure(parsed: argparse.Namespace, path: Path, told: Console) -> None:
-    if parsed.threads:
-        torch.set_num_threads(parsed.threads)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    num_free_bytes = shutil.disk_usage(path.parent).free
+def _require_disk(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    num_free_bytes = shutil.disk_usage(folder).free
     if num_free_bytes < MIN_FREE_BYTES:
-        raise ResultsMismatch(f"expected 64 MB of free disk for results in {path.parent}, got {num_free_bytes} bytes")
+        raise ResultsMismatch(f"expected 64 MB of free disk for results in {folder}, got {num_free_bytes} bytes")
+
+
+def _compare(first: Path, second: Path) -> int:
+    compared = compare_results(read_results(first), read_results(second), (first, second))
+    print("\n".join(compared.lines()))
+    print(json.dumps(compared.to_json()))
+    return 0 if compared.is_same else EXIT_UNEQUAL
+
+
+def _measure(parsed: argparse.Namespace, path: Path, told: Console) -> None:
     profile = PROFILES[parsed.profile]
-    bench, facts = _open_bench(parsed, profile.max_tokens, told)
-    header = facts | {
-        "profile": profile.name,
-        "commit": commit(),
-        "code": code_fingerprint(),
-        "max_tokens": profile.max_tokens,
-        **environment(),
-        "load_before": load_average(),
-    }
-    results = ResultsFile(path, header)
-    if results.done:
-        told.print(f"going on: {len(results.done)} turns are in {path}")
+    editor = load_editor(parsed.model, dtype=parsed.dtype, device=parsed.device, console=told)
+    bench = _open_bench(editor, parsed)
+    results = _open_results(path, _facts(editor, bench, parsed) | {"profile": profile.name}, told)
     left_out = {method.label for group in profile.groups for method in group.methods if not bench.can_run(method)}
     if left_out:
-        told.print(f"left out, for there is no --draft-model: {', '.join(sorted(left_out))}")
-    run_profile(bench, profile, results, told.print)
+        _teller(told)(f"left out, for there is no model to draft with: {', '.join(sorted(left_out))}")
+    # Draft lengths go by it, and somebody may have measured it anew since the first part of the file.
+    curve = results.header["cost_curve"]
+    bench = replace(bench, cost_curve=None if curve is None else _curve_of(curve))
+    run_profile(bench, profile, results, _teller(told))
 
 
-def _open_bench(parsed: argparse.Namespace, max_tokens: int, told: Console) -> tuple[Bench, dict[str, Any]]:
+def _measure_quality(parsed: argparse.Namespace, path: Path, told: Console) -> None:
+    records = read_records(parsed.canitedit)
     editor = load_editor(parsed.model, dtype=parsed.dtype, device=parsed.device, console=told)
     model = model_of(editor)
+    facts = _facts(editor, Bench(model, editor.tokenizer, _target_of(editor), 0), parsed) | {
+        "profile": WORKLOAD,
+        "max_tokens": parsed.max_tokens,
+        "records": hashlib.sha256(parsed.canitedit.read_bytes()).hexdigest()[:16],
+    }
+    run_quality(editor, records[: parsed.limit], _open_results(path, facts, told), parsed.max_tokens, _teller(told))
+
+
+def _open_results(path: Path, header: dict[str, Any], told: Console) -> ResultsFile:
+    results = ResultsFile(path, header)
+    if results.done:
+        _teller(told)(f"going on: {len(results.done)} turns are in {path}")
+    return results
+
+
+def _teller(told: Console) -> Callable[[str], None]:
+    """A line a message, however wide: the output may be a file."""
+    return partial(told.print, soft_wrap=True, markup=False)
+
+
+def _target_of(editor: Editor) -> HfTarget:
     assert isinstance(editor.target, HfTarget)
+    return editor.target
+
+
+def _open_bench(editor: Editor, parsed: argparse.Namespace) -> Bench:
+    model = model_of(editor)
     draft_model, drafters = None, {}
     if parsed.draft_model:
         from lookahead_edit.targets.draft_model import model_drafter_factory
@@ -118,8 +171,23 @@ def _open_bench(parsed: argparse.Namespace, max_tokens: int, told: Console) -> t
         draft_model, draft_tokenizer = load_model(parsed.draft_model, dtype=model.dtype, device=model.device)
         own = editor.tokenizer.wrapped.get_vocab()  # type: ignore[attr-defined]
         drafters = model_drafter_factory(draft_model, model, (draft_tokenizer.get_vocab(), own))
-    bench = Bench(model, editor.tokenizer, editor.target, max_tokens, draft_model, drafters)
-    return bench, {
+    return Bench(
+        model,
+        editor.tokenizer,
+        _target_of(editor),
+        0,
+        draft_model,
+        drafters,
+        can_exit_early=supports_early_exit(model),
+        edit_config=editor.config,
+    )
+
+
+def _facts(editor: Editor, bench: Bench, parsed: argparse.Namespace) -> dict[str, Any]:
+    """What is measured, by what, and where: the head of a file of results."""
+    model, draft_model = bench.model, bench.draft_model
+    curve = cost_curve_of(bench.target)
+    return {
         "model": editor.model_name,
         "dtype": str(model.dtype).removeprefix("torch."),
         "device": str(model.device),
@@ -129,41 +197,23 @@ def _open_bench(parsed: argparse.Namespace, max_tokens: int, told: Console) -> t
         "draft_weights": weights_fingerprint(draft_model) if draft_model is not None else None,
         "draft_weight_bytes": weight_bytes(draft_model) if draft_model is not None else 0,
         "is_calibrated": stored_curve(model) is not None,
+        "cost_curve": None if curve is None else json.loads(json.dumps(asdict(curve))),
+        "max_tokens": None,
+        "records": None,
+        "commit": commit(),
+        "code": code_fingerprint(),
+        **environment(),
+        "load_before": load_average(),
     }
 
 
-def _report(parsed: argparse.Namespace, path: Path) -> int:
-    header, rows = read_results(path)
-    # A pipe has no width: rows that wrap every word would be unreadable in a log.
-    console = Console(width=None if sys.stdout.isatty() else 240)
-    groups = groups_of(rows)
-    for key, methods in groups.items():
-        cells = cell_rows(methods)
-        if parsed.markdown:
-            print(f"{heading(key, methods)}\n\n{markdown_table(COLUMNS, cells)}\n")
-        else:
-            console.print(rich_table(heading(key, methods), COLUMNS, cells))
-    for key, methods in groups.items():
-        if line := auto_line(key, methods):
-            print(("- " if parsed.markdown else "") + line)
-    weights = f"weights: {header['weight_bytes'] / 1e6:.0f} MB"
-    if header["draft_weight_bytes"]:
-        weights += f", draft model {header['draft_weight_bytes'] / 1e6:.0f} MB"
-    print(f"{weights}; throughput by concurrency: python -m benchmarks.bench_server")
-    if parsed.plot and rows:
-        title = (
-            f"{header['model']}, {header['dtype']}, {header['gpu'] or header['cpu']}, {header['num_threads']} threads"
-        )
-        plot_speed_ups(rows, parsed.plot, title=title)
-    num_unequal = sum(row["is_equal"] is False for row in rows)
-    print(json.dumps({"benchmark": "matrix", "num_runs": len(rows), "num_unequal": num_unequal, **header}))
-    return EXIT_UNEQUAL if num_unequal else 0
-
-
-def _measure_quality(parsed: argparse.Namespace, told: Console) -> int:
-    editor = load_editor(parsed.model, dtype=parsed.dtype, device=parsed.device, console=told)
-    found = run_quality(editor, parsed.canitedit, parsed.limit, told.print)
-    return EXIT_UNEQUAL if print_quality(found, editor.model_name, is_markdown=parsed.markdown) else 0
+def _curve_of(stored: dict[str, Any]) -> CostCurve:
+    return CostCurve(
+        tuple(stored["widths"]),
+        tuple(map(tuple, stored["costs"])),
+        tuple(stored["batch_sizes"]),
+        stored["shares_passes"],
+    )
 
 
 if __name__ == "__main__":

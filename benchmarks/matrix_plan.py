@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.matrix_methods import ASSISTED, COMBINED, MODEL, NONE, PLAIN, PROMPT_LOOKUP, Method
-from benchmarks.matrix_workloads import WORKLOADS
+from benchmarks.matrix_methods import ASSISTED, COMBINED, EARLY_EXIT, MODEL, NONE, PLAIN, PROMPT_LOOKUP, Method
+from benchmarks.matrix_workloads import CODE_EDITS, CORPUS_FILES, PROSE_EDITS, WORKLOADS
 
-CODE_EDITS = "code edits"
 CONTEXTS = (512, 2048, 6144)
 TEMPERATURES = (0.0, 0.7)
 FIXED_LENGTHS = (1, 2, 4, 8, 16, 32, 64)
 MODEL_LENGTHS = (2, 3, 4, 5, 6, 7, 8)
+EARLY_EXIT_LENGTHS = (2, 4, 8)
+WHOLE_ANSWER_TOKENS = 256
 SEED = 7
 
 
@@ -25,6 +26,12 @@ class Group:
     temperature: float
     methods: tuple[Method, ...]
     num_tasks: int
+    max_tokens: int = WHOLE_ANSWER_TOKENS  # emitted by a run
+
+    @property
+    def wants_right_answers(self) -> bool:
+        """Whether only tasks count that the model gets right: where there is one right answer."""
+        return self.workload in (CODE_EDITS, PROSE_EDITS)
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,6 @@ class Profile:
     name: str
     groups: tuple[Group, ...]
     num_repeats: int
-    max_tokens: int  # emitted by a run
 
 
 def _at(name: str, lengths: Sequence[int]) -> tuple[Method, ...]:
@@ -46,34 +52,47 @@ AUTO = Method("edit")
 EVERY_METHOD = (
     *BASES,
     Method(ASSISTED),
+    *_at(EARLY_EXIT, EARLY_EXIT_LENGTHS),
     *_at(MODEL, MODEL_LENGTHS),
+    Method(MODEL),
     *(each for name in ("ngram", "suffix", "edit", COMBINED) for each in (*_at(name, FIXED_LENGTHS), Method(name))),
 )
+# Without the slow ones that say nothing new of edits: `none`, which writes plain's text at plain's speed, and early
+# exits, which take twice as long as that.
 QUICK_EDIT_METHODS = (
-    *BASES,
+    Method(PLAIN),
+    Method(PROMPT_LOOKUP),
     Method(ASSISTED),
-    *_at(MODEL, (2, 4, 8)),
-    *(each for name in ("ngram", "suffix") for each in (Method(name, 16), Method(name))),
-    *(*_at("edit", (4, 16, 64)), AUTO),
+    Method(MODEL, 4),
+    Method(MODEL),
+    Method("ngram", 16),
+    Method("ngram"),
+    *(each for name in ("suffix", "edit") for each in (*_at(name, (16, 64)), Method(name))),
     Method(COMBINED),
 )
-QUICK_METHODS = (*BASES, Method(MODEL, 4), AUTO)
+QUICK_METHODS = (Method(PLAIN), Method(PROMPT_LOOKUP), Method(MODEL), AUTO)
+QUICK_CHAT_METHODS = (*BASES, Method(EARLY_EXIT, 4), Method(MODEL), AUTO)
+OPEN_CHAT = "open chat"
+
+
+def _cut_quickly(workload: str) -> Group:
+    """Answers that are cut before they end."""
+    is_chat = workload == OPEN_CHAT
+    methods = QUICK_CHAT_METHODS if is_chat else QUICK_METHODS
+    return Group(workload, 512, 0.0, methods, num_tasks=1, max_tokens=96 if is_chat else 64)
+
 
 PROFILES = {
     "quick": Profile(
         "quick",
         (
             Group(CODE_EDITS, 512, 0.0, QUICK_EDIT_METHODS, num_tasks=2),
-            *(
-                Group(workload, 512, 0.0, QUICK_METHODS, num_tasks=2)
-                for workload in WORKLOADS
-                if workload != CODE_EDITS
-            ),
-            Group(CODE_EDITS, 2048, 0.0, (*BASES, AUTO), num_tasks=1),
             Group(CODE_EDITS, 512, 0.7, (*BASES, AUTO), num_tasks=1),
+            Group(CODE_EDITS, 2048, 0.0, (Method(PLAIN), Method(PROMPT_LOOKUP), AUTO), num_tasks=1),
+            Group(PROSE_EDITS, 512, 0.0, QUICK_METHODS, num_tasks=1),
+            *(_cut_quickly(workload) for workload in CORPUS_FILES),
         ),
         num_repeats=2,
-        max_tokens=64,
     ),
     "full": Profile(
         "full",
@@ -84,6 +103,5 @@ PROFILES = {
             for temperature in TEMPERATURES
         ),
         num_repeats=3,
-        max_tokens=256,
     ),
 }

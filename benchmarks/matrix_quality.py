@@ -5,30 +5,27 @@ The texts must be equal, so the tests must pass and fail alike; running them sho
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import markdown_table
+from benchmarks.matrix_store import ResultsFile, Turn
 from benchmarks.sandbox import run_python
 from lookahead_edit.config import SpeculationConfig
-from lookahead_edit.editor import Editor, EditRequest
+from lookahead_edit.editor import Editor, EditRequest, EditResult
 from lookahead_edit.types import ContextLengthExceeded, InvalidInput
 
+WORKLOAD = "canitedit"
+WITH, WITHOUT = "edit auto", "none"
 FIELDS = ("id", "before", "after", "tests", "instruction_descriptive")
-
-
-@dataclass(frozen=True)
-class Judged:
-    """One record, edited with and without drafts."""
-
-    id: str
-    is_runnable: bool  # the reference answer passes its own tests here: packages may be missing
-    is_equal: bool
-    passes_with: bool
-    passes_without: bool
+QUALITY_COLUMNS = (
+    *("records", "tests run here", "pass without drafts", "pass with drafts", "texts or verdicts that differ"),
+    *("answers cut", "tokens", "tokens/s without", "tokens/s with"),
+)
+Row = Mapping[str, Any]
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
@@ -51,38 +48,108 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def run_quality(
-    editor: Editor, path: Path, limit: int | None = None, tell: Callable[[str], None] = lambda message: None
-) -> list[Judged]:
-    """Edits the first `limit` records, greedily; those that don't fit the model's context are left out, and told."""
-    return list(_judge(editor, read_records(path)[:limit], tell))
+    editor: Editor,
+    records: Sequence[Mapping[str, Any]],
+    results: ResultsFile,
+    max_tokens: int | None = None,
+    tell: Callable[[str], None] = lambda message: None,
+) -> None:
+    """Edits every record that the results don't have yet, greedily, with drafts and without.
 
-
-def _judge(editor: Editor, records: list[dict[str, Any]], tell: Callable[[str], None]) -> Iterator[Judged]:
+    Args:
+        editor: judges nothing.
+        records: of `read_records`.
+        results: gets two rows a record. Those that don't fit the model's context are left out, and told.
+        max_tokens: of an answer; None: what the editor gives it.
+        tell: hears of progress.
+    """
     for number, record in enumerate(records, start=1):
-        try:
-            texts = [_edited(editor, record, is_drafting) for is_drafting in (True, False)]
-        except ContextLengthExceeded as error:
-            tell(f"{number} of {len(records)}: {record['id']} is left out: {error}")
+        turn: Turn = (WORKLOAD, 0, 0.0, str(record["id"]), 0)
+        if turn in results.done:
             continue
-        reference, *passed = [run_python(f"{text}\n{record['tests']}\n") for text in (record["after"], *texts)]
-        yield Judged(str(record["id"]), reference, texts[0] == texts[1], passed[0], passed[1])
-        tell(f"{number} of {len(records)}: {record['id']} {'passes' if passed[0] else 'fails'}")
+        which = f"{number} of {len(records)}: {record['id']}"
+        try:
+            order = (WITH, WITHOUT) if number % 2 else (WITHOUT, WITH)
+            edited = {label: _edited(editor, record, label, max_tokens) for label in order}
+        except ContextLengthExceeded as error:
+            tell(f"{which} is left out: {error}")
+            continue
+        is_runnable = _passes(record["after"], record)
+        is_equal = edited[WITH][0].text == edited[WITHOUT][0].text
+        rows = [_row(turn, label, record, *edited[label], is_runnable, is_equal) for label in (WITH, WITHOUT)]
+        results.add_turn(rows)
+        tell(f"{which} {'passes' if rows[0]['passes'] else 'fails'}, {rows[0]['num_tokens']} tokens")
 
 
-def _edited(editor: Editor, record: dict[str, Any], is_drafting: bool) -> str:
-    speculation = SpeculationConfig(enabled=is_drafting)
-    instruction = record["instruction_descriptive"]
-    return editor.edit(EditRequest(record["before"], instruction, language="python", speculation=speculation)).text
+def _edited(editor: Editor, record: Mapping[str, Any], label: str, max_tokens: int | None) -> tuple[EditResult, float]:
+    request = EditRequest(
+        record["before"],
+        record["instruction_descriptive"],
+        language="python",
+        max_tokens=max_tokens,
+        speculation=SpeculationConfig(enabled=label == WITH),
+    )
+    started = time.perf_counter()
+    result = editor.edit(request)
+    return result, time.perf_counter() - started
 
 
-def print_quality(found: list[Judged], model: str, *, is_markdown: bool) -> int:
-    """Prints counts and one JSON document; how many records are not the same with and without drafts."""
-    runnable = [one for one in found if one.is_runnable]
-    num_with, num_without = (sum(getattr(one, name) for one in runnable) for name in ("passes_with", "passes_without"))
-    num_unequal = sum(not one.is_equal or one.passes_with != one.passes_without for one in found)
-    columns = ("records", "tests run here", "pass without drafts", "pass with drafts", "texts that differ")
-    row = [str(value) for value in (len(found), len(runnable), num_without, num_with, num_unequal)]
-    print(markdown_table(columns, [row]) if is_markdown else ", ".join(map(" ".join, zip(row, columns, strict=True))))
-    document = {"benchmark": "quality", "model": model, "num_unequal": num_unequal, "records": [*map(asdict, found)]}
-    print(json.dumps(document))
-    return num_unequal
+def _passes(text: str, record: Mapping[str, Any]) -> bool:
+    return run_python(f"{text}\n{record['tests']}\n")
+
+
+def _row(
+    turn: Turn,
+    label: str,
+    record: Mapping[str, Any],
+    result: EditResult,
+    seconds: float,
+    is_runnable: bool,
+    is_equal: bool,
+) -> dict[str, Any]:
+    workload, context, temperature, task, repetition = turn
+    return {
+        **{"workload": workload, "context": context, "temperature": temperature, "task": task},
+        **{"repetition": repetition, "method": label.split()[0], "draft_length": "auto", "label": label},
+        "text_digest": hashlib.sha256(result.text.encode("utf-8", "surrogatepass")).hexdigest()[:16],
+        "num_tokens": result.metrics.num_emitted_tokens,
+        "num_rounds": result.metrics.num_rounds,
+        "seconds": seconds,
+        "is_cut": result.truncated,
+        "is_runnable": is_runnable,  # the reference answer passes its own tests here: packages may be missing
+        "passes": _passes(result.text, record),
+        "is_equal": is_equal,
+    }
+
+
+def quality_cells(rows: Sequence[Row]) -> list[str]:
+    """Of `QUALITY_COLUMNS`, over all records."""
+    drafting, plain = _by_task(rows, WITH), _by_task(rows, WITHOUT)
+    runnable = [task for task, row in plain.items() if row["is_runnable"]]
+    return [
+        str(len(plain)),
+        str(len(runnable)),
+        *(str(sum(found[task]["passes"] for task in runnable)) for found in (plain, drafting)),
+        str(num_unequal(rows)),
+        str(sum(row["is_cut"] for row in plain.values())),
+        str(sum(row["num_tokens"] for row in plain.values())),
+        *(f"{_speed(found.values()):.1f}" for found in (plain, drafting)),
+    ]
+
+
+def num_unequal(rows: Sequence[Row]) -> int:
+    """Records whose texts or verdicts are not the same with and without drafts."""
+    drafting, plain = _by_task(rows, WITH), _by_task(rows, WITHOUT)
+    return sum(
+        not row["is_equal"] or row["passes"] != drafting[task]["passes"] or row["is_cut"] != drafting[task]["is_cut"]
+        for task, row in plain.items()
+    )
+
+
+def _by_task(rows: Sequence[Row], label: str) -> dict[str, Row]:
+    return {row["task"]: row for row in rows if row["label"] == label}
+
+
+def _speed(rows: Any) -> float:
+    found = list(rows)
+    return float(sum(row["num_tokens"] for row in found) / sum(row["seconds"] for row in found)) if found else 0.0

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from benchmarks.matrix_choice import choose_right, chosen_tasks, for_tokens
 from benchmarks.matrix_methods import NONE, PLAIN, Bench, MatrixRun, Method, run_method
 from benchmarks.matrix_plan import SEED, Group, Profile
 from benchmarks.matrix_store import ResultsFile, Turn
@@ -26,7 +27,7 @@ def run_profile(bench: Bench, profile: Profile, results: ResultsFile, tell: Tell
     Raises:
         ContextLengthExceeded: a group's prompts and outputs don't fit the model.
     """
-    tasks = {group: _tasks(bench, group) for group in profile.groups}
+    tasks = {group: _tasks(bench, group, profile, results, tell) for group in profile.groups}
     warm: set[Method] = set()
     for repetition in range(profile.num_repeats):
         for group, prompts in tasks.items():
@@ -45,28 +46,39 @@ def run_profile(bench: Bench, profile: Profile, results: ResultsFile, tell: Tell
                 results.add_turn(rows)
 
 
-def _tasks(bench: Bench, group: Group) -> list[MatrixTask]:
-    tasks = make_tasks(read_items(group.workload), bench.tokenizer, group.context, group.num_tasks)
+def _tasks(bench: Bench, group: Group, profile: Profile, results: ResultsFile, tell: Tell) -> list[MatrixTask]:
+    items = read_items(group.workload, bench.edit_config)
+    if not group.wants_right_answers:
+        tasks = make_tasks(items, bench.tokenizer, group.context, group.num_tasks)
+    elif choice := results.choices.get((group.workload, group.context)):
+        tasks = chosen_tasks(bench, items, group.context, choice)[: group.num_tasks]
+    else:
+        alike = [one for one in profile.groups if (one.workload, one.context) == (group.workload, group.context)]
+        num_tasks = max(one.num_tasks for one in alike)
+        tell(f"{group.workload}, {group.context} tokens: which does the model get right?")
+        choice, tasks = choose_right(for_tokens(bench, group.max_tokens), items, group.context, num_tasks, tell)
+        results.add_choice((group.workload, group.context), choice)
+        tasks = tasks[: group.num_tasks]
     for task in tasks:
-        if len(task.prompt) + bench.max_tokens > bench.target.max_context_tokens:
-            raise ContextLengthExceeded(len(task.prompt), bench.target.max_context_tokens, bench.max_tokens)
+        if len(task.prompt) + group.max_tokens > bench.target.max_context_tokens:
+            raise ContextLengthExceeded(len(task.prompt), bench.target.max_context_tokens, group.max_tokens)
     return tasks
 
 
 def _warm_up(bench: Bench, methods: list[Method], tell: Tell) -> None:
     """Compiles kernels and lets torch allocate; not counted."""
     if methods:
-        short = Bench(**{**vars(bench), "max_tokens": NUM_WARM_UP_TOKENS})
         task = make_tasks(read_items("open chat"), bench.tokenizer, 0, 1)[0]
         for method in methods:
             tell(f"warming up {method.label}")
-            run_method(short, method, task, SamplingConfig())
+            run_method(for_tokens(bench, NUM_WARM_UP_TOKENS), method, task, SamplingConfig())
 
 
 def _turn(bench: Bench, group: Group, methods: list[Method], task: MatrixTask, repetition: int) -> list[dict[str, Any]]:
     sampling = SamplingConfig(temperature=group.temperature, seed=SEED)
+    own = for_tokens(bench, group.max_tokens)
     runs: dict[Method, tuple[MatrixRun, list[int]]] = {
-        method: run_method(bench, method, task, sampling) for method in methods
+        method: run_method(own, method, task, sampling) for method in methods
     }
     references = {method.name: tokens for method, (_, tokens) in runs.items() if method.name in (PLAIN, NONE)}
     rows = []
@@ -84,6 +96,7 @@ def _turn(bench: Bench, group: Group, methods: list[Method], task: MatrixTask, r
                 "draft_length": method.length,
                 "label": method.label,
                 "num_prompt_tokens": len(task.prompt),
+                "max_tokens": group.max_tokens,
                 **asdict(run),
                 # None: only the same distribution is promised, so there is nothing to compare.
                 "is_equal": tokens == reference if promises_equality and reference is not None else None,

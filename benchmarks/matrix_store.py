@@ -10,19 +10,23 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.matrix_choice import Choice
 from benchmarks.trace_sets import source_fingerprint
 
 ROOT = Path(__file__).resolve().parent.parent
 MEASURED_FOLDERS = ("lookahead_edit", "benchmarks", "corpora")
 # What has to be the same for figures to stand in one table.
 IDENTITY = (
-    *("profile", "commit", "code", "model", "weights", "dtype", "device", "draft_model", "draft_weights", "max_tokens"),
+    *("profile", "commit", "code", "model", "weights", "dtype", "device", "draft_model", "draft_weights"),
+    *("max_tokens", "records"),  # where the task is a data set
     *("cpu", "num_cpus", "num_threads", "gpu", "system", "python", "torch", "transformers", "numba", "numpy"),
 )
 Turn = tuple[str, int, float, str, int]  # workload, context tokens, temperature, task, repetition
+Cell = tuple[str, int]  # workload, context tokens
 
 
 class ResultsMismatch(Exception):
@@ -44,6 +48,15 @@ def code_fingerprint() -> str:
     return source_fingerprint(path for folder in MEASURED_FOLDERS for path in (ROOT / folder).rglob("*.py"))
 
 
+@dataclass(frozen=True)
+class Results:
+    """What a file holds: the runs of whole turns, each once."""
+
+    header: dict[str, Any]
+    rows: list[dict[str, Any]]
+    choices: dict[Cell, Choice]
+
+
 class ResultsFile:
     """Appends turns, and knows which are there.
 
@@ -58,21 +71,29 @@ class ResultsFile:
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
         self.path = path
+        self.header = dict(header)
         self.done: set[Turn] = set()
+        self.choices: dict[Cell, Choice] = {}
         if path.exists() and path.stat().st_size:
-            found, rows = read_results(path)
+            found = read_results(path)
             for name in IDENTITY:
-                if found.get(name) != header.get(name):
-                    got = f"{found.get(name)!r}, now {header.get(name)!r}"
+                if found.header.get(name) != header.get(name):
+                    got = f"{found.header.get(name)!r}, now {header.get(name)!r}"
                     raise ResultsMismatch(
                         f"expected results of the same {name} in {path}, got those of {got}: "
                         "name another file with --output, or remove that one"
                     )
-            self.done = {turn_of(row) for row in rows}
+            self.header, self.choices = found.header, found.choices
+            self.done = {turn_of(row) for row in found.rows}
             self._drop_torn_end()
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._append([{"kind": "header", **header}])
+
+    def add_choice(self, cell: Cell, choice: Choice) -> None:
+        """Writes which tasks a cell has, so that a run that goes on takes the same."""
+        self._append([{"kind": "choice", "workload": cell[0], "context": cell[1], **asdict(choice)}])
+        self.choices[cell] = choice
 
     def add_turn(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Writes the runs of one turn, all or none of them that anybody will read."""
@@ -99,8 +120,8 @@ def turn_of(row: Mapping[str, Any]) -> Turn:
     return row["workload"], row["context"], row["temperature"], row["task"], row["repetition"]
 
 
-def read_results(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The header and the runs of whole turns, each once.
+def read_results(path: Path) -> Results:
+    """What the file holds, but for turns that were cut off.
 
     Raises:
         ResultsMismatch: the file isn't one of results.
@@ -110,10 +131,16 @@ def read_results(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     try:
         header, *rows = [json.loads(line) for line in lines]
         assert header["kind"] == "header"
+        choices = {
+            (row["workload"], row["context"]): Choice(tuple(row["names"]), row["num_tried"], row["num_right"])
+            for row in rows
+            if row["kind"] == "choice"
+        }
         turns: dict[Turn, dict[tuple[str, Any], dict[str, Any]]] = {}
         for row in rows:
-            turns.setdefault(turn_of(row), {})[row["method"], row["draft_length"]] = row
+            if row["kind"] == "run":
+                turns.setdefault(turn_of(row), {})[row["method"], row["draft_length"]] = row
         whole = [runs for runs in turns.values() if len(runs) == next(iter(runs.values()))["num_runs_in_turn"]]
     except (ValueError, KeyError, TypeError, AssertionError) as error:
         raise ResultsMismatch(f"expected a file of the matrix's results, got something else in {path}") from error
-    return header, [row for runs in whole for row in runs.values()]
+    return Results(header, [row for runs in whole for row in runs.values()], choices)

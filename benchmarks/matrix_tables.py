@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.matrix_choice import Choice
 from benchmarks.matrix_methods import NONE, PLAIN
 from benchmarks.matrix_plan import AUTO
 from benchmarks.measure import Spread
@@ -23,12 +24,15 @@ COLUMNS = (
     "tokens a round",
     "accepted a round",
     "accepted",
+    "prefill s",
     "first token s",
     "whole s",
     "draft s",
     "verify s",
     "correct s",
-    "GFLOP a token, target + draft",
+    "target GFLOP a token",
+    "draft GFLOP a token",
+    "weights MB",
     "cache MB",
     "index MB",
     "equal",
@@ -71,30 +75,31 @@ def cell_rows(methods: Mapping[str, Sequence[Row]]) -> list[list[str]]:
 
 def _order(label: str) -> tuple[int, str, int]:
     name, _, length = label.partition(" ")
-    known = (PLAIN, NONE, "prompt_lookup", "assisted", "model", "ngram", "suffix", "edit", "combined")
+    known = (PLAIN, NONE, "prompt_lookup", "assisted", "early_exit", "model", "ngram", "suffix", "edit", "combined")
     return known.index(name), name, int(length) if length.isdecimal() else 1000
 
 
 def _cell(methods: Mapping[str, Sequence[Row]], label: str) -> list[str]:
     rows = methods[label]
-    num_rounds = sum(row["num_rounds"] for row in rows)
-    num_tokens = sum(row["num_tokens"] for row in rows)
-    accepted, drafted = _sum(rows, "num_accepted_tokens"), _sum(rows, "num_draft_tokens")
-    flops = [sum(row[name] for row in rows) / num_tokens / 1e9 for name in ("target_flops", "draft_flops")]
+    num_rounds, num_tokens, num_accepted, num_drafted = (
+        sum(row[name] for row in rows)
+        for name in ("num_rounds", "num_tokens", "num_accepted_tokens", "num_draft_tokens")
+    )
     return [
         label,
-        spread_text(speed_up(methods, label)),
+        spread_text(speed_up(methods, label)) if PLAIN in methods else "-",
         f"{speed(rows):.1f}",
         f"{num_tokens / num_rounds:.2f}",
-        _optional(accepted, lambda value: f"{value / num_rounds:.2f}"),
-        _optional(accepted, lambda value: f"{value / drafted:.0%}" if drafted else "-"),
+        f"{num_accepted / num_rounds:.2f}",
+        f"{num_accepted / num_drafted:.0%}" if num_drafted else "-",
+        f"{_mean(rows, 'prefill_seconds'):.2f}",
         f"{_mean(rows, 'first_token_seconds'):.2f}",
         f"{_mean(rows, 'seconds'):.2f}",
-        _optional(_sum(rows, "draft_seconds"), lambda value: f"{value / len(rows):.3f}"),
+        _optional_mean(rows, "draft_seconds"),
         f"{_mean(rows, 'verify_seconds'):.2f}",
-        _optional(_sum(rows, "correction_seconds"), lambda value: f"{value / len(rows):.3f}"),
-        f"{flops[0]:.2f} + {flops[1]:.2f}",
-        f"{max(row['cache_bytes'] for row in rows) / 1e6:.0f}",
+        _optional_mean(rows, "correction_seconds"),
+        *(f"{sum(row[name] for row in rows) / num_tokens / 1e9:.2f}" for name in ("target_flops", "draft_flops")),
+        *(f"{max(row[name] for row in rows) / 1e6:.0f}" for name in ("weight_bytes", "cache_bytes")),
         f"{max(row['index_bytes'] for row in rows) / 1e6:.2f}",
         equality_of(rows),
     ]
@@ -126,16 +131,17 @@ def auto_line(key: GroupKey, methods: Mapping[str, Sequence[Row]]) -> str | None
     )
 
 
-def heading(key: GroupKey, methods: Mapping[str, Sequence[Row]]) -> str:
-    """Above a group's table."""
+def heading(key: GroupKey, methods: Mapping[str, Sequence[Row]], choice: Choice | None = None) -> str:
+    """Above a group's table; `choice` says which edits the model gets right."""
     rows = next(iter(methods.values()))
     prompts = sorted({row["num_prompt_tokens"] for row in rows})
     span = f"{prompts[0]}" if len(prompts) == 1 else f"{prompts[0]} to {prompts[-1]}"
     num_repeats = len({row["repetition"] for row in rows})
     num_tasks = len({row["task"] for row in rows})
+    right = "" if choice is None else f" ({choice.num_right} of {choice.num_tried} tried were answered right)"
     return (
-        f"{key[0]}, T = {key[2]:g}, {span} prompt tokens, {counted(num_tasks, 'prompt')}, "
-        f"{counted(num_repeats, 'repetition')}"
+        f"{key[0]}, T = {key[2]:g}, {span} prompt tokens, {counted(num_tasks, 'prompt')}{right}, at most "
+        f"{rows[0]['max_tokens']} tokens of answer, {counted(num_repeats, 'repetition')}"
     )
 
 
@@ -182,14 +188,9 @@ def _shown(methods: Mapping[str, Sequence[Row]]) -> list[str]:
     return list(best.values())
 
 
-def _sum(rows: Sequence[Row], name: str) -> float | None:
-    values = [row[name] for row in rows]
-    return None if None in values else float(sum(values))
-
-
 def _mean(rows: Sequence[Row], name: str) -> float:
     return float(sum(row[name] for row in rows) / len(rows))
 
 
-def _optional(value: float | None, text: Callable[[float], str]) -> str:
-    return "-" if value is None else text(value)
+def _optional_mean(rows: Sequence[Row], name: str) -> str:
+    return "-" if None in [row[name] for row in rows] else f"{_mean(rows, name):.3f}"

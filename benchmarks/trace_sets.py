@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from lookahead_edit.replay_tokens import TokenTrace, tokenize_trace
-from lookahead_edit.traces import BOM, GZIP_MAGIC, parse_trace
+from lookahead_edit.text_json_lines import BOM, GZIP_MAGIC
+from lookahead_edit.traces import parse_trace
 from lookahead_edit.types import SourceKind, Tokenizer
 
 ID_FIELD = "id"  # stands for the id up to its last dash: "mt_bench-3" is in the part "mt_bench"

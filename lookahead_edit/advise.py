@@ -15,7 +15,7 @@ from lookahead_edit.cost import CostCurve
 from lookahead_edit.crossover import row_curve
 from lookahead_edit.policy import FixedPolicy
 from lookahead_edit.policy_cost import CostPolicy
-from lookahead_edit.replay import drafter_factory, replay_trace
+from lookahead_edit.replay import drafter_factory, replay_trace, warm_up
 from lookahead_edit.replay_figures import TraceReplay
 from lookahead_edit.replay_tokens import TokenTrace
 from lookahead_edit.types import InvalidInput, Policy, Tokenizer
@@ -145,9 +145,13 @@ class Adviser:
         # A request is alone at times, whatever else is asked for.
         self._curves = {size: row_curve(curve, size) for size in sorted({1, *batch_sizes})}
         config = SpeculationConfig()
+        # For all traces: what a policy learns, it learns of a request.
+        self._policies = {size: CostPolicy(curve, config.draft_limit) for size, curve in self._curves.items()}
         self._factories = {
             name: drafter_factory(dataclasses.replace(config, drafter=name), tokenizer) for name in drafters
         }
+        if is_in_seconds:
+            warm_up(self._factories.values(), self._policies[1], tokenizer)
         self._lengths = tuple(sorted(set(lengths)))
         self._sums: dict[Choice, _Sums] = {}
         self._bucket_sums: dict[tuple[Choice, int], _Sums] = {}
@@ -162,8 +166,7 @@ class Adviser:
                 replayed = self._replay(trace, name, FixedPolicy(length))
                 for size in self._curves:
                     self._count(Choice(name, length, size), replayed, bucket)
-            for size, curve in self._curves.items():
-                policy = CostPolicy(curve, SpeculationConfig().draft_limit)
+            for size, policy in self._policies.items():
                 self._count(Choice(name, AUTO, size), self._replay(trace, name, policy), bucket)
 
     def advice(self) -> Advice:

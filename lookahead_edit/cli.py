@@ -20,9 +20,10 @@ from lookahead_edit.cli_calibrate import CALIBRATE_EXAMPLES, calibrate
 from lookahead_edit.cli_corpus import corpus_app
 from lookahead_edit.cli_display import Display, figures, summary
 from lookahead_edit.cli_edit import EDIT_EXAMPLES, edit
-from lookahead_edit.cli_files import STDIN, read_text_file, write_standard_output
+from lookahead_edit.cli_files import STDIN, abandon_standard_output, read_text_file, reason_of, write_standard_output
 from lookahead_edit.cli_interrupt import EXIT_INTERRUPTED, remembering_interrupts, was_interrupted
 from lookahead_edit.cli_options import (
+    EXIT_FAILED,
     SAMPLING,
     SPECULATION,
     Device,
@@ -40,13 +41,13 @@ from lookahead_edit.cli_options import (
     configs,
     follow,
     open_editor,
+    require_command,
     require_text,
 )
 from lookahead_edit.cli_replay import REPLAY_EXAMPLES, replay
 from lookahead_edit.cli_serve import SERVE_EXAMPLES, serve
+from lookahead_edit.cli_streams import fill_closed_streams
 from lookahead_edit.types import InvalidInput, LookaheadEditError
-
-EXIT_FAILED = 2
 
 # Click fills paragraphs, but leaves those that begin with this character as they are.
 GENERATE_EXAMPLES = """\b
@@ -85,9 +86,7 @@ def root(
     if version:
         write_standard_output(f"lookahead-edit {__version__}\n")
         raise typer.Exit
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit(EXIT_FAILED)
+    require_command(context)
 
 
 @app.command(epilog=GENERATE_EXAMPLES)
@@ -114,7 +113,11 @@ def generate(
     target: TargetOption = TargetKind.DYNAMIC,
     quiet: Quiet = False,
 ) -> None:
-    """Generates text from a prompt and prints it as it comes. Without --max-tokens it may fill the model's context."""
+    """Generates text from a prompt and prints it as it comes.
+
+    The last line is ended, unless the text ends it; --json has the text as it is. Without --max-tokens it may fill
+    the model's context.
+    """
     display = Display(is_quiet=quiet)
     if prompt is not None and prompt_file is not None:
         raise InvalidInput("expected a prompt or --file, got both", param="prompt")
@@ -155,12 +158,13 @@ def generate(
         except BaseException:
             display.begin_line()  # for the line that says why
             raise
-        display.end_text()
+        display.end_text(is_exact=False)
     display.say(summary(result.metrics))
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs a command and exits; every foreseen failure is one line on standard error."""
+    fill_closed_streams()
     display = Display()
     try:
         with remembering_interrupts():
@@ -174,14 +178,19 @@ def main(arguments: list[str] | None = None) -> None:
     except (KeyboardInterrupt, typer.Abort):
         status = EXIT_INTERRUPTED
     except BrokenPipeError:
+        abandon_standard_output()
         status = 1
+    except OSError as error:  # what typer prints, or a temporary file: the machine's fault, not ours
+        abandon_standard_output()
+        display.fail(reason_of(error) if error.filename is None else f"{error.filename}: {reason_of(error)}")
+        status = EXIT_FAILED
     except Exception:
         # An import or an extension may turn an interrupt into an error of its own.
         if not was_interrupted():
             raise
         status = EXIT_INTERRUPTED
     if status == EXIT_INTERRUPTED:
-        display.console.print("interrupted")
+        display.show("interrupted")
     sys.exit(status)
 
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lookahead_edit.cli_advise_output import lines_of, tables_of
 from lookahead_edit.cli_display import Display
-from lookahead_edit.cli_files import write_standard_output
+from lookahead_edit.cli_files import label_of, write_standard_output
 from lookahead_edit.cli_options import Device, DtypeOption, Model, Quiet, open_editor
 from lookahead_edit.cli_plot import PLOT_SUFFIXES, require_matplotlib
-from lookahead_edit.cli_replay import BadLines, open_tokenizer, opened_traces, progress
+from lookahead_edit.cli_replay import open_tokenizer
 from lookahead_edit.cli_replay_output import check_output
-from lookahead_edit.config import AdviseConfig, SpeculationConfig
-from lookahead_edit.traces import BadLine, read_traces
+from lookahead_edit.cli_traces import BadLines, opened_traces, progress, token_traces
+from lookahead_edit.config import MAX_COST_RATIO, AdviseConfig, SpeculationConfig
 from lookahead_edit.types import InvalidInput, Tokenizer, UnsupportedModel
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def advise(
     Replays logged traces with each drafter, at the cost of a pass measured on this machine (kept by `calibrate`, or
     measured now) or given by --cost. Gains are those of decoding; reading prompts takes as long as ever.
     """
-    display = Display(is_quiet=quiet)
+    display = Display(is_quiet=quiet, is_long=True)
     if plot is not None:
         check_output("--plot", plot, traces, PLOT_SUFFIXES)
         require_matplotlib()
@@ -94,7 +93,6 @@ def advise(
             machine = _machine(open_editor(model, dtype, device, display), display)
         from lookahead_edit.advise import Adviser
         from lookahead_edit.crossover import crossovers
-        from lookahead_edit.replay_tokens import tokenize_trace
 
         adviser = Adviser(
             machine.curve,
@@ -105,14 +103,9 @@ def advise(
         )
         bad_lines = BadLines(display)
         with progress(file, display) as advance:
-            for line_number, trace in islice(read_traces(file, bad_lines.add), limit):
-                try:
-                    adviser.add(tokenize_trace(trace, machine.tokenizer))
-                except InvalidInput as error:
-                    bad_lines.add(BadLine(line_number, str(error)))
-                    continue
+            for _, trace in token_traces(file, machine.tokenizer, bad_lines, label=label_of(traces), limit=limit):
+                adviser.add(trace)
                 advance()
-    bad_lines.finish()
     advice = adviser.advice()
     borders = crossovers(machine.curve, batch_sizes)
     if as_json:
@@ -172,7 +165,8 @@ def _check(names: list[str], model: str | None, cost: float | None, tokenizer: s
         return
     if model is not None:
         raise InvalidInput("expected --model or --cost, got both", param="cost")
-    SpeculationConfig(cost_ratio=cost)  # says what is wrong with it
+    if not 0.0 <= cost <= MAX_COST_RATIO:
+        raise InvalidInput(f"expected --cost to be a number from 0 to {MAX_COST_RATIO:g}, got {cost:g}", param="cost")
 
 
 def _document(traces: str, machine: Machine, advice: Advice, borders: list[Crossover]) -> dict[str, Any]:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lookahead_edit.cli_display import counted
+from lookahead_edit.cli_display import counted, rendered
 from lookahead_edit.config import AdviseConfig
+from lookahead_edit.text_visible import in_one_line
 
 if TYPE_CHECKING:
     from lookahead_edit.advise import Advice, OutputLengths
@@ -22,14 +22,10 @@ TABLE_WIDTH = 200
 
 def tables_of(advice: Advice, borders: Sequence[Crossover], label: str) -> str:
     """Speed-up by batch size and by length of the output, and from which acceptance on drafts pay."""
-    console = Console(highlight=False, width=TABLE_WIDTH)
-    with console.capture() as capture:
-        numbers = f"{counted(advice.num_traces, 'trace')}, {counted(advice.num_output_tokens, 'output token')}"
-        console.print(Text(f"{numbers}; {label}", style="bold"), soft_wrap=True)
-        console.print(_batch_table(advice))
-        console.print(_output_table(advice.by_output_length))
-        console.print(crossover_table(borders))
-    return "\n".join(line.rstrip() for line in capture.get().splitlines()).strip("\n") + "\n\n"
+    numbers = f"{counted(advice.num_traces, 'trace')}, {counted(advice.num_output_tokens, 'output token')}"
+    title = Text(in_one_line(f"{numbers}; {label}"), style="bold")
+    tables = _batch_table(advice), _output_table(advice.by_output_length), crossover_table(borders)
+    return rendered(title, *tables, width=TABLE_WIDTH) + "\n"
 
 
 def crossover_table(borders: Sequence[Crossover]) -> Table:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from lookahead_edit.cli_display import Display
+from lookahead_edit.cli_display import Display, rendered
 from lookahead_edit.cli_files import write_standard_output
 from lookahead_edit.cli_options import (
     SAMPLING,
@@ -29,7 +27,7 @@ from lookahead_edit.cli_options import (
     configs,
     open_editor,
 )
-from lookahead_edit.cli_replay import opened_traces
+from lookahead_edit.cli_traces import at_most, opened_traces
 from lookahead_edit.traces import read_traces
 from lookahead_edit.types import ContextLengthExceeded, InvalidInput
 
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
 
 EXIT_BUG = 1
 NUM_TOKENS = 128  # of each text
+TABLE_WIDTH = 160
 
 AUDIT_EXAMPLES = """\b
 Examples:
@@ -92,7 +91,7 @@ def audit(
     """
     from lookahead_edit.audit import RIGHT, WRONG
 
-    display = Display(is_quiet=quiet)
+    display = Display(is_quiet=quiet, is_long=True)
     names = [name.strip() for name in drafters.split(",") if name.strip()]
     if not names:
         raise InvalidInput("expected at least one drafter, got none", param="drafters")
@@ -127,7 +126,7 @@ def _requests(traces: str | None, limit: int | None) -> Requests:
     with opened_traces(traces) as file:
         requests = [
             (trace.id, GenerateRequest(prompt=trace.prompt, prediction=trace.source))
-            for _, trace in islice(read_traces(file), limit)
+            for _, trace in at_most(read_traces(file), limit)
         ]
     if not requests:
         raise InvalidInput("expected at least one trace, got none", param="traces")
@@ -240,10 +239,7 @@ def _print(document: dict[str, Any], as_json: bool, table: Table) -> None:
     if as_json:
         write_standard_output(json.dumps(document, allow_nan=False) + "\n")
         return
-    console = Console(highlight=False, width=160)
-    with console.capture() as capture:
-        console.print(table)
-    write_standard_output("\n".join(line.rstrip() for line in capture.get().splitlines()).strip("\n") + "\n")
+    write_standard_output(rendered(table, width=TABLE_WIDTH))
 
 
 def _conclude(verdict: str, is_bug: bool, display: Display) -> None:

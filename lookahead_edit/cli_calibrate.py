@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from lookahead_edit.cli_display import Display, counted
+from lookahead_edit.cli_display import Display, counted, rendered
 from lookahead_edit.cli_files import write_standard_output
 from lookahead_edit.cli_options import Device, DtypeOption, Model, Quiet, TargetKind, TargetOption, open_editor
 from lookahead_edit.cli_plot import PLOT_SUFFIXES, require_matplotlib
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from lookahead_edit.editor import Editor
     from lookahead_edit.targets.calibration import Calibration
     from lookahead_edit.targets.roofline import Roofline
+
+TABLE_WIDTH = 80
 
 CALIBRATE_EXAMPLES = """\b
 Examples:
@@ -49,7 +50,7 @@ def calibrate(
     Takes a few seconds; the cost policy of later runs goes by it. The width of a pass is drafted tokens + 1, and c is
     the --cost at which `replay` would reckon such a pass as it was measured.
     """
-    display = Display(is_quiet=quiet)
+    display = Display(is_quiet=quiet, is_long=True)
     if plot is not None:
         check_output("--plot", plot, "", PLOT_SUFFIXES)
         require_matplotlib()
@@ -156,7 +157,4 @@ def _print_table(calibration: Calibration) -> None:
         table.add_column(header, justify="right")
     for width, seconds, relative, cost in _rows(calibration):
         table.add_row(str(width), f"{seconds * 1000:.1f}", f"{relative:.2f}", "-" if cost is None else f"{cost:.3g}")
-    console = Console(highlight=False, width=80)
-    with console.capture() as capture:
-        console.print(table)
-    write_standard_output("\n".join(line.rstrip() for line in capture.get().splitlines()).strip("\n") + "\n")
+    write_standard_output(rendered(table, width=TABLE_WIDTH))

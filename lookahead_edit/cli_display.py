@@ -6,14 +6,17 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from io import StringIO
+from threading import Timer
+from typing import TYPE_CHECKING, Any, cast
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from lookahead_edit.cli_files import write_standard_output
 from lookahead_edit.metrics import SpeculationMetrics
+from lookahead_edit.text_visible import in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,17 +24,20 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+PATIENCE_SECONDS = 2.0  # what takes longer is named
 MIN_RATE_SECONDS = 0.05  # before that, tokens per second say nothing
 
 
 class Display:
     """Text on standard output, messages on standard error; with `is_quiet` only errors, warnings, what was asked for.
 
-    A message begins on a line of its own wherever it meets the text, and the text is redirected byte for byte.
+    A message is one line, whatever names are in it, and has that line for itself wherever it meets the text. With
+    `is_long`, what takes more than `PATIENCE_SECONDS` is named in a plain line where no terminal shows a live one.
     """
 
-    def __init__(self, *, is_quiet: bool = False) -> None:
+    def __init__(self, *, is_quiet: bool = False, is_long: bool = False) -> None:
         self.is_quiet = is_quiet
+        self.is_long = is_long
         self.console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._is_line_open = False  # whether the text so far doesn't end its last line
 
@@ -41,10 +47,13 @@ class Display:
         if text:
             self._is_line_open = not text.endswith("\n")
 
-    def end_text(self) -> None:
-        """The text is complete: on a terminal its last line is ended, as a shell expects."""
+    def end_text(self, *, is_exact: bool) -> None:
+        """The text is complete, and its last line is ended; one that `is_exact`, a file's, only on a terminal."""
         if sys.stdout.isatty():
             self.begin_line()
+        elif self._is_line_open and not is_exact:
+            self._is_line_open = False
+            write_standard_output("\n")
 
     def begin_line(self) -> None:
         """Ends the text's open line where a message would be read behind it; a file or a pipe gets nothing more."""
@@ -58,29 +67,47 @@ class Display:
             sys.stderr.flush()
 
     def show(self, line: str) -> None:
-        self.begin_line()
-        self.console.print(line, markup=False)
+        self._print(line)
 
     def say(self, line: str) -> None:
         if not self.is_quiet:
             self.show(line)
 
     def warn(self, line: str) -> None:
-        self.begin_line()
-        self.console.print(Text(f"warning: {line}", style="yellow"))
+        self._print(f"warning: {line}", style="yellow")
 
     def fail(self, line: str) -> None:
-        self.begin_line()
-        self.console.print(Text(f"error: {line}", style="bold red"))
+        self._print(f"error: {line}", style="bold red")
+
+    def _print(self, line: str, style: str = "") -> None:
+        with suppress(OSError):  # a message that nobody can read changes nothing
+            self.begin_line()
+            self.console.print(Text(in_one_line(line), style=style))
 
     @contextmanager
     def live(self, label: str) -> Iterator[Callable[[SpeculationMetrics], None]]:
         """A line that moves while something runs, on a terminal only; what it yields shows the counters so far."""
         if self.is_quiet or not self.console.is_terminal:
-            yield lambda metrics: None
+            with self._named_if_long(label):
+                yield lambda metrics: None
             return
         with self.console.status(label) as status:
             yield lambda metrics: _update(status, label, metrics)
+
+    @contextmanager
+    def _named_if_long(self, label: str) -> Iterator[None]:
+        """Not at once: what fails at once is one line, the error."""
+        if not self.is_long:
+            yield
+            return
+        timer = Timer(PATIENCE_SECONDS, self.say, (f"{label} …",))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()  # what it is just saying comes before what is said next
 
 
 def _meet_elsewhere() -> bool:
@@ -162,8 +189,8 @@ def figures(metrics: SpeculationMetrics) -> dict[str, Any]:
     }
 
 
-def comparison(speculative: SpeculationMetrics, plain: SpeculationMetrics, *, is_identical: bool) -> str:
-    """Both runs side by side, one a line, and whether their texts are the same."""
+def comparison(speculative: SpeculationMetrics, plain: SpeculationMetrics, *, is_identical: bool) -> list[str]:
+    """Lines: both runs side by side, one a line, and whether their texts are the same."""
     rows = [("", "tokens", "rounds", "tokens/round", "decoding", "tokens/s")]
     for name, metrics in (("speculative", speculative), ("plain", plain)):
         rows.append(
@@ -180,7 +207,27 @@ def comparison(speculative: SpeculationMetrics, plain: SpeculationMetrics, *, is
     if speculative.decode_seconds > 0.0:
         lines.append(f"speed-up: {plain.decode_seconds / speculative.decode_seconds:.1f} times")
     lines.append(f"identical: {'yes' if is_identical else 'no'}")
-    return "\n".join(lines)
+    return lines
+
+
+def rendered(*shown: RenderableType, width: int, is_trimmed: bool = True) -> str:
+    """Tables and texts as standard output would show them, in so many columns; nothing is written yet.
+
+    If `is_trimmed`, lines are not padded and the text has no empty ones at its ends.
+    """
+    output = Console(highlight=False)
+    console = Console(
+        file=StringIO(),
+        highlight=False,
+        width=width,
+        force_terminal=output.is_terminal,
+        no_color=output.no_color,
+        color_system=cast(Any, output.color_system),
+    )
+    for each in shown:
+        console.print(each, soft_wrap=isinstance(each, Text))
+    text = cast(StringIO, console.file).getvalue()
+    return "\n".join(map(str.rstrip, text.split("\n"))).strip("\n") + "\n" if is_trimmed else text
 
 
 def show_diff(diff: str) -> None:

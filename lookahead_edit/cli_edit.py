@@ -88,7 +88,7 @@ def edit(
     quiet: Quiet = False,
 ) -> None:
     """Edits a file as an instruction says. Prints the edited text; the file itself only changes with --write."""
-    display = Display(is_quiet=quiet)
+    display = Display(is_quiet=quiet, is_long=compare)
     if instruction is not None:
         require_text(instruction, "instruction")
     elif update is None:
@@ -123,26 +123,31 @@ def edit(
         plainly = dataclasses.replace(speculation, enabled=False)
         plain = _run_edit(editor, dataclasses.replace(request, speculation=plainly), display, "decoding plainly")
     document = _json_of_edit(editor, source, result, plain) if as_json else ""
-    for warning in result.warnings:
-        display.warn(warning)
+    is_refused = write and result.changed and bool(result.warnings) and not force and not result.truncated
+    if not (is_refused and len(result.warnings) == 1):  # a single one is the reason that the refusal gives
+        for warning in result.warnings:
+            display.warn(warning)
     if result.truncated:
         write_standard_output(document)
         raise InvalidInput(_truncated(editor, result), param="max_tokens", code="truncated")
+    if is_refused:
+        raise _refusal(source, result)
     if write and result.changed:
-        _write(source, result, display, is_forced=force)
+        _write(source, result, display)
     if as_json:
         write_standard_output(document)
     elif diff:
         show_diff(_diff(source, result))
     elif not write:
         display.write_text(result.text)
-        display.end_text()
+        display.end_text(is_exact=True)
     if not result.changed:
         display.say(f"{source.label}: no change")
     display.say(summary(result.metrics))
     if plain is not None:
         is_identical = plain.text == result.text
-        display.show(comparison(result.metrics, plain.metrics, is_identical=is_identical))
+        for line in comparison(result.metrics, plain.metrics, is_identical=is_identical):
+            display.show(line)
         if not is_identical:
             raise typer.Exit(EXIT_DIFFERENT)
 
@@ -152,12 +157,12 @@ def _run_edit(editor: Editor, request: EditRequest, display: Display, label: str
         return follow(editor.stream(request), update=update)
 
 
-def _write(source: TextFile, result: EditResult, display: Display, *, is_forced: bool) -> None:
-    if result.warnings and not is_forced:
-        raise InvalidInput(
-            f"{source.name} was not written, for the reasons above; --force writes it all the same",
-            code="placeholder",
-        )
+def _refusal(source: TextFile, result: EditResult) -> InvalidInput:
+    reason = f": {result.warnings[0]}" if len(result.warnings) == 1 else ", for the reasons above"
+    return InvalidInput(f"{source.name} was not written{reason}; --force writes it all the same", code="placeholder")
+
+
+def _write(source: TextFile, result: EditResult, display: Display) -> None:
     raise_if_interrupted()
     replace_text_file(source, result.text)
     display.say(f"{source.name}: written, {counted(len(result.edits()), 'change')}")

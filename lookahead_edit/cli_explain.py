@@ -5,7 +5,6 @@ Knows no drafter: what is shown was worked out by `replay_explain.py`.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from rich import box
@@ -13,15 +12,14 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lookahead_edit.cli_display import counted
+from lookahead_edit.cli_display import counted, rendered
 from lookahead_edit.cli_files import write_standard_output
 from lookahead_edit.replay_explain import BONUS, CORRECTED, PLAIN, ExplainedRound, Explanation
+from lookahead_edit.text_visible import in_one_line, visible_text
 
 MAX_SAMPLE_CHARACTERS = 60
 OWN_ORIGINS = (CORRECTED, BONUS, PLAIN)
 MIN_WIDTH = 200  # characters, where no terminal limits it
-# Control characters, and those that change the direction of what follows: shown by a sign, never sent as they are.
-_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +65,6 @@ ORIGIN_STYLES = {
 }
 
 
-def visible_text(text: str) -> str:
-    """Control characters as signs: nothing that a terminal or a browser would obey. Line ends and tabs stay.
-
-    >>> visible_text("a\\x1b[31m\\r\\n")
-    'a␛[31m␍\\n'
-    """
-    return _UNSAFE.sub(lambda match: _sign(match.group()), text)
-
-
-def _sign(character: str) -> str:
-    code = ord(character)
-    if code < 0x20 or code == 0x7F:
-        return "␡" if code == 0x7F else chr(0x2400 + code)  # Unicode's pictures of the control characters
-    return f"⟨U+{code:04X}⟩"
-
-
 def drafted_and_came(explained: ExplainedRound, max_characters: int = MAX_SAMPLE_CHARACTERS) -> tuple[str, str]:
     """What was rejected and what came instead, each in one line. Special tokens, such as the end, have no text."""
     rejected, came = explained.rejected_text, explained.came_text
@@ -125,18 +107,18 @@ def print_explanation(explanation: Explanation, *, title: str, cost: float) -> N
     Without colours, a letter in front of each piece says where it came from.
     """
     console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=max(MIN_WIDTH, console.width))
+    width = console.width if console.is_terminal else max(MIN_WIDTH, console.width)
     colors = console.color_system
-    with console.capture() as capture:
-        console.print()
-        console.print(Text(visible_text(title), style="bold"))
-        console.print(_legend(explanation, colors))
-        console.print()
-        console.print(_colored(explanation, colors), soft_wrap=True)
-        console.print()
-        console.print(_costliest(explanation, cost))
-    shown = capture.get()
+    shown = rendered(
+        Text(f"\n{in_one_line(title)}", style="bold"),
+        _legend(explanation, colors),
+        "",
+        _colored(explanation, colors),
+        "",
+        _costliest(explanation, cost),
+        width=width,
+        is_trimmed=False,
+    )
     write_standard_output(shown if colors else "".join(f"{line.rstrip(' ')}\n" for line in shown.split("\n")[:-1]))
 
 

@@ -7,8 +7,9 @@ from html import escape
 from itertools import groupby
 
 from lookahead_edit.cli_display import counted
-from lookahead_edit.cli_explain import ORIGIN_STYLES, OWN_ORIGINS, drafted_and_came, round_title, shares, visible_text
+from lookahead_edit.cli_explain import ORIGIN_STYLES, OWN_ORIGINS, drafted_and_came, round_title, shares
 from lookahead_edit.replay_explain import ExplainedRound, Explanation, Span
+from lookahead_edit.text_visible import in_one_line, visible_text
 
 # A line end has no ground of its own, so where the model wrote it a sign shows that; copying leaves it out.
 LINE_END = '<i aria-hidden="true">⏎</i>'
@@ -47,7 +48,7 @@ def explanation_page(explanation: Explanation, *, title: str, cost: float) -> st
 
 
 def _page(explanation: Explanation, title: str, cost: float) -> Iterator[str]:
-    heading = escape(visible_text(title))
+    heading = escape(in_one_line(title))
     num_rounds = len(explanation.rounds)
     figures = (
         f"{counted(explanation.num_tokens, 'token')} in {counted(num_rounds, 'round')}, "

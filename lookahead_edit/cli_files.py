@@ -9,10 +9,11 @@ import os
 import stat
 import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from lookahead_edit.text_lines import BOM
 from lookahead_edit.types import InvalidInput
@@ -35,7 +36,7 @@ class TextFile:
     @property
     def label(self) -> str:
         """What messages call it."""
-        return _label(self.name)
+        return label_of(self.name)
 
     @property
     def diff_path(self) -> str | None:
@@ -49,7 +50,7 @@ def read_text_file(name: str, *, may_be_empty: bool = False) -> TextFile:
     Raises:
         InvalidInput: missing, unreadable, a directory or device, binary, not UTF-8, or empty.
     """
-    label = _label(name)
+    label = label_of(name)
     data = sys.stdin.buffer.read() if name == STDIN else _read_bytes(name)
     if b"\0" in data:
         raise _unreadable(f"expected a text file, but {label} is binary (a NUL byte at offset {data.index(0)})")
@@ -73,9 +74,9 @@ def _read_bytes(name: str) -> bytes:
         if stat.S_ISREG(mode) or stat.S_ISFIFO(mode):
             return path.read_bytes()
     except OSError as error:
-        raise _unreadable(f"can't read {name}: {_reason(error)}") from None
+        raise _unreadable(f"can't read {label_of(name)}: {reason_of(error)}") from None
     except ValueError:  # a NUL in the name
-        raise _unreadable(f"can't read {name!r}: not a file name") from None
+        raise _unreadable(f"can't read {name}: not a file name") from None
     raise _unreadable(f"expected a file, but {name} is {kind}")
 
 
@@ -154,11 +155,72 @@ def replace_text_file(file: TextFile, text: str) -> None:
         temporary = None
         _sync_directory(target.parent)
     except OSError as error:
-        raise _unwritable(f"can't write {file.name}: {_reason(error)}") from None
+        raise _unwritable(f"can't write {file.name}: {reason_of(error)}") from None
     finally:
         if temporary is not None:
             with suppress(OSError):
                 os.unlink(temporary)
+
+
+def require_place(name: str, *, param: str) -> None:
+    """Says before anything is worked out that `whole_file` could not succeed. Raises InvalidInput, naming `param`."""
+    if not name:
+        raise InvalidInput("expected the name of a file to write, got an empty one", param=param)
+    path, reason = Path(name), ""
+    try:
+        status = None
+        with suppress(FileNotFoundError, NotADirectoryError):
+            status = path.stat()
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            reason = "it is a directory"
+        elif status is not None and not stat.S_ISREG(status.st_mode):
+            reason = "" if _may(path, os.W_OK) else "no permission"
+        elif not path.parent.is_dir():
+            reason = f"there is no directory {path.parent}"
+        elif not _may(Path(os.path.realpath(name)).parent, os.W_OK | os.X_OK):
+            reason = f"no permission to make a file in {path.parent}"
+    except (OSError, ValueError) as error:
+        reason = reason_of(error) if isinstance(error, OSError) else "not a file name"
+    if reason:
+        raise InvalidInput(f"can't write {name}: {reason}", param=param, code="unwritable_file")
+
+
+@contextmanager
+def whole_file(name: str, *, param: str) -> Iterator[BinaryIO]:
+    """A file that is there, with what the block wrote, once the block has ended well; else all is as it was.
+
+    Mode bits of a file that was there are kept, symbolic links followed, pipes and devices written to as they are.
+    Raises InvalidInput, which names `param`, where the file can't be written.
+    """
+    temporary: str | None = None
+    try:
+        path = Path(os.path.realpath(name))  # unlike resolve, says nothing of a link that leads to itself
+        if path.exists() and not path.is_file():
+            with path.open("wb") as device:
+                yield device
+            return
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:64]}.", suffix=".tmp")
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+        temporary = None
+    except (OSError, ValueError) as error:
+        if not isinstance(error, OSError) and "\0" not in name:
+            raise
+        reason = reason_of(error) if isinstance(error, OSError) else "not a file name"
+        raise InvalidInput(f"can't write {name}: {reason}", param=param, code="unwritable_file") from None
+    finally:
+        if temporary is not None:
+            with suppress(OSError):
+                os.unlink(temporary)
+
+
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
 
 
 def write_standard_output(text: str) -> None:
@@ -171,14 +233,14 @@ def write_standard_output(text: str) -> None:
         sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
         sys.stdout.buffer.flush()
     except OSError as error:
-        _abandon_standard_output()
+        abandon_standard_output()
         if isinstance(error, BrokenPipeError):
             raise
-        raise _unwritable(f"can't write to standard output: {_reason(error)}") from None
+        raise _unwritable(f"can't write to standard output: {reason_of(error)}") from None
 
 
-def _abandon_standard_output() -> None:
-    """What is still buffered would fail again at exit, with a message of Python's own."""
+def abandon_standard_output() -> None:
+    """Nothing more is written: what is still buffered would fail again at exit, with a message of Python's own."""
     with suppress(OSError, ValueError, AttributeError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
@@ -195,8 +257,9 @@ def _sync_directory(directory: Path) -> None:
             os.close(descriptor)
 
 
-def _label(name: str) -> str:
-    return "standard input" if name == STDIN else name
+def label_of(name: str) -> str:
+    """What messages call a file."""
+    return "standard input" if name == STDIN else name or "''"
 
 
 def _unreadable(message: str) -> InvalidInput:
@@ -207,5 +270,6 @@ def _unwritable(message: str) -> InvalidInput:
     return InvalidInput(message, param="file", code="unwritable_file")
 
 
-def _reason(error: OSError) -> str:
+def reason_of(error: OSError) -> str:
+    """What the system says."""
     return error.strerror or str(error) or type(error).__name__

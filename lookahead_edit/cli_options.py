@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from lookahead_edit.cli_display import Display
+from lookahead_edit.cli_files import write_standard_output
 from lookahead_edit.config import SamplingConfig, ServerConfig, SpeculationConfig, TargetConfig
 from lookahead_edit.types import InvalidInput
 
 if TYPE_CHECKING:
     from lookahead_edit.editor import Editor, Progress
     from lookahead_edit.metrics import SpeculationMetrics
+
+EXIT_FAILED = 2  # the request can't be served
 
 # Where the defaults of the options come from.
 SAMPLING, SPECULATION, SERVER = SamplingConfig(), SpeculationConfig(), ServerConfig()
@@ -74,6 +77,13 @@ Drafter = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document with text, figures and all.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No figures and no progress.")]
+
+
+def require_command(context: typer.Context) -> None:
+    """Shows the help of a group, and exits as for a wrong request, where none of its commands was named."""
+    if context.invoked_subcommand is None:
+        write_standard_output(f"{context.get_help()}\n")
+        raise typer.Exit(EXIT_FAILED)
 
 
 def open_editor(

@@ -5,12 +5,16 @@ matplotlib is an extra, and imported only to draw.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lookahead_edit.cli_files import whole_file
+from lookahead_edit.text_visible import in_one_line
 from lookahead_edit.types import InvalidInput
 
 if TYPE_CHECKING:
@@ -44,7 +48,7 @@ def new_figure(width: float, height: float, title: str) -> Any:
 
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1, wspace=0.04))
     FigureCanvasAgg(figure)
-    figure.suptitle(title, fontsize=10, color=MUTED, x=0.012, ha="left")
+    figure.suptitle(in_one_line(title), fontsize=10, color=MUTED, x=0.012, ha="left", parse_math=False)
     return figure
 
 
@@ -56,10 +60,9 @@ def save_figure(figure: Any, name: str) -> None:
         axes.tick_params(which="both", color=MUTED, labelcolor=INK, labelsize=9)
         axes.xaxis.label.set(fontsize=9.5, color=INK)
         axes.yaxis.label.set(fontsize=9.5, color=INK)
-    try:
-        figure.savefig(name, dpi=DOTS_PER_INCH)
-    except OSError as error:
-        raise InvalidInput(f"can't write {name}: {error.strerror or error}", param="plot") from None
+    with whole_file(name, param="plot") as file, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # names of models in any script
+        figure.savefig(file, dpi=DOTS_PER_INCH, format=Path(name).suffix.removeprefix("."))
 
 
 def plot_replay(replay: Replay, drafters: Sequence[str], name: str, *, title: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from lookahead_edit.cli_display import counted
 from lookahead_edit.cli_plot import COLORS, INK, LINE_STYLES, MARKERS, MUTED, new_figure, save_figure
-from lookahead_edit.crossover import payment
+from lookahead_edit.crossover import Payments
 
 if TYPE_CHECKING:
     from lookahead_edit.advise import Advice
@@ -42,10 +42,11 @@ def plot_crossover(curve: CostCurve, name: str, *, title: str, advice: Advice) -
 
 
 def _draw_speed_ups(axes: Any, curve: CostCurve, batch_sizes: Sequence[int]) -> None:
+    payments = Payments(curve)
     for number, size in enumerate(batch_sizes):
         axes.plot(
             ACCEPTANCES,
-            [payment(curve, size, acceptance).speed_up for acceptance in ACCEPTANCES],
+            [payments.of(size, acceptance).speed_up for acceptance in ACCEPTANCES],
             color=COLORS[number % len(COLORS)],
             linestyle=LINE_STYLES[number % len(LINE_STYLES)],
             linewidth=1.8,

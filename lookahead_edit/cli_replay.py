@@ -5,22 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
-import stat
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from io import BufferedReader
-from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lookahead_edit.cli_display import Display, counted
 from lookahead_edit.cli_explain import print_explanation
 from lookahead_edit.cli_explain_html import explanation_page
-from lookahead_edit.cli_files import STDIN, write_standard_output
-from lookahead_edit.cli_options import SPECULATION, Quiet
+from lookahead_edit.cli_files import label_of, write_standard_output
+from lookahead_edit.cli_options import SPECULATION, Quiet, require_text
 from lookahead_edit.cli_plot import PLOT_SUFFIXES, plot_replay, require_matplotlib
 from lookahead_edit.cli_replay_output import (
     HTML_SUFFIXES,
@@ -30,17 +25,16 @@ from lookahead_edit.cli_replay_output import (
     print_table,
     write_file,
 )
+from lookahead_edit.cli_traces import BadLines, at_most, opened_traces, progress, token_traces
 from lookahead_edit.config import MAX_COST_RATIO, SpeculationConfig
 from lookahead_edit.replay_explain import Explanation
 from lookahead_edit.replay_explain import explain as explain_replay
 from lookahead_edit.replay_figures import DEFAULT_COSTS, TraceReplay
-from lookahead_edit.traces import BadLine, read_traces
+from lookahead_edit.traces import read_traces
 from lookahead_edit.types import InvalidInput, Tokenizer
 
 if TYPE_CHECKING:
     from lookahead_edit.replay import Replay
-
-MAX_SHOWN_BAD_LINES = 20
 
 REPLAY_EXAMPLES = """\b
 Examples:
@@ -120,26 +114,16 @@ def replay(
             _require_named(file, explain, limit)
         names = _drafter_names(config, drafters)
         loaded = open_tokenizer(tokenizer, display)
-        replaying = _make_replay(config, names, costs, loaded)
+        replaying = _make_replay(config, names, costs, loaded, display)
         explained = _Explained(explain, names[0] if drafters is not None else SPECULATION.drafter, costs[0])
         bad_lines = BadLines(display)
-        from lookahead_edit.replay import tokenize_trace
-
         with per_trace_rows(per_trace) as write_rows, progress(file, display) as advance:
-            for line_number, trace in islice(read_traces(file, bad_lines.add), limit):
-                try:
-                    tokens = tokenize_trace(trace, loaded)
-                except InvalidInput as error:
-                    bad_lines.add(BadLine(line_number, str(error)))
-                    continue
-                replayed = replaying.add(tokens)
+            for line_number, trace in token_traces(file, loaded, bad_lines, label=label_of(traces), limit=limit):
+                replayed = replaying.add(trace)
                 write_rows(line_number, replayed, None if replaying.is_cost_aware else costs)
                 explained.keep(line_number, replayed)
                 advance()
-    bad_lines.finish()
     figures = replaying.figures()
-    if not figures[0].traces:
-        raise InvalidInput(f"expected at least one trace in {_label(traces)}, got none", param="traces")
     heading = f"{counted(figures[0].traces, 'trace')}, {counted(figures[0].output_tokens, 'output token')}"
     setting = f"policy {policy}, at most {config.draft_limit} drafted tokens"
     explanation = explained.explanation(loaded)
@@ -170,6 +154,8 @@ def replay(
 
 def open_tokenizer(name: str | None, display: Display) -> Tokenizer:
     """Loads the tokenizer alone, without its model."""
+    if name is not None:
+        require_text(name, "tokenizer")
     from lookahead_edit.targets.tokenizer_loading import load_tokenizer
 
     with display.live("loading the tokenizer"):
@@ -217,12 +203,17 @@ def _drafter_names(config: SpeculationConfig, drafters: str | None) -> list[str]
     return list(dict.fromkeys(names))
 
 
-def _make_replay(config: SpeculationConfig, names: list[str], costs: tuple[float, ...], tokenizer: Tokenizer) -> Replay:
-    from lookahead_edit.replay import COST_AWARE_POLICIES, Replay, drafter_factory, policy_factory
+def _make_replay(
+    config: SpeculationConfig, names: list[str], costs: tuple[float, ...], tokenizer: Tokenizer, display: Display
+) -> Replay:
+    from lookahead_edit.replay import COST_AWARE_POLICIES, Replay, drafter_factory, policy_factory, warm_up
 
     factories = {name: drafter_factory(dataclasses.replace(config, drafter=name), tokenizer) for name in names}
     is_cost_aware = config.policy in COST_AWARE_POLICIES
-    return Replay(factories, costs, policy_factory(config), is_cost_aware=is_cost_aware)
+    make_policy = policy_factory(config)
+    with display.live("compiling what drafts"):
+        warm_up(factories.values(), make_policy(costs[0]), tokenizer)
+    return Replay(factories, costs, make_policy, is_cost_aware=is_cost_aware)
 
 
 def _require_named(file: BufferedReader, wanted: str, limit: int | None) -> None:
@@ -230,7 +221,7 @@ def _require_named(file: BufferedReader, wanted: str, limit: int | None) -> None
     if not file.seekable():
         return
     start, num_traces, is_there = file.tell(), 0, False
-    for line_number, trace in islice(read_traces(file, lambda bad_line: None), limit):
+    for line_number, trace in at_most(read_traces(file, lambda bad_line: None), limit):
         num_traces, is_there = num_traces + 1, wanted in _names_of(trace.id, line_number)
         if is_there:
             break
@@ -246,67 +237,6 @@ def _not_named(wanted: str, num_traces: int) -> InvalidInput:
 
 def _names_of(trace_id: str, line_number: int) -> tuple[str, str]:
     return trace_id, f"#{line_number}"
-
-
-@contextmanager
-def opened_traces(name: str) -> Iterator[BufferedReader]:
-    """The file, or standard input for ``-``; raises InvalidInput where it can't be read."""
-    if name == STDIN:
-        yield cast(BufferedReader, sys.stdin.buffer)
-        return
-    try:
-        mode = os.stat(name).st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
-            kind = "a directory" if stat.S_ISDIR(mode) else "a device or socket"
-            raise InvalidInput(f"expected a file, but {name} is {kind}", param="traces", code="unreadable_file")
-        file = open(name, "rb")  # noqa: SIM115
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        if isinstance(error, InvalidInput):
-            raise
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidInput(f"can't read {name!r}: {reason}", param="traces", code="unreadable_file") from None
-    with file:
-        yield file
-
-
-@contextmanager
-def progress(file: BufferedReader, display: Display) -> Iterator[Callable[[], None]]:
-    """A bar over the file's bytes, on a terminal only; what it yields is called after each trace."""
-    if display.is_quiet or not display.console.is_terminal:
-        yield lambda: None
-        return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    num_bytes = os.fstat(file.fileno()).st_size if file.seekable() else None
-    columns = (TextColumn("replaying"), BarColumn(), TextColumn("{task.fields[num_traces]} traces"))
-    with Progress(*columns, TimeRemainingColumn(), console=display.console, transient=True) as bar:
-        task = bar.add_task("", total=num_bytes, num_traces=0)
-        num_traces = 0
-
-        def advance() -> None:
-            nonlocal num_traces
-            num_traces += 1
-            bar.update(task, num_traces=num_traces, completed=file.tell() if num_bytes is not None else None)
-
-        yield advance
-
-
-class BadLines:
-    """Reports bad lines, the first few one by one."""
-
-    def __init__(self, display: Display) -> None:
-        self.num_lines = 0
-        self._display = display
-
-    def add(self, bad_line: BadLine) -> None:
-        self.num_lines += 1
-        if self.num_lines <= MAX_SHOWN_BAD_LINES:
-            self._display.warn(str(bad_line))
-
-    def finish(self) -> None:
-        num_more = self.num_lines - MAX_SHOWN_BAD_LINES
-        if num_more > 0:
-            self._display.warn(f"{counted(num_more, 'more bad line')}")
 
 
 class _Explained:
@@ -334,7 +264,3 @@ class _Explained:
         if explanation is None:
             return None
         return {"drafter": self.drafter, "cost": self.cost, **dataclasses.asdict(explanation)}
-
-
-def _label(name: str) -> str:
-    return "standard input" if name == STDIN else name

@@ -7,15 +7,16 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lookahead_edit.cli_files import is_same_file, write_standard_output
+from lookahead_edit.cli_display import rendered
+from lookahead_edit.cli_files import is_same_file, require_place, whole_file, write_standard_output
 from lookahead_edit.replay_figures import ReplayFigures, ReplayTotals, TraceReplay
 from lookahead_edit.types import InvalidInput
 
@@ -32,51 +33,44 @@ def check_output(option: str, name: str, traces: str, suffixes: Sequence[str]) -
     path = Path(name)
     if path.suffix.lower() not in suffixes:
         raise InvalidInput(f"expected {option} to end in {' or '.join(suffixes)}, got {name!r}", param=option)
-    if path.is_dir() or not path.parent.is_dir():
-        reason = "it is a directory" if path.is_dir() else f"there is no directory {path.parent}"
-        raise InvalidInput(f"can't write {name}: {reason}", param=option, code="unwritable_file")
+    require_place(name, param=option)
     if is_same_file(name, traces):
         raise InvalidInput(f"expected {option} to be another file than the traces, got {name}", param=option)
 
 
 def write_file(name: str, text: str) -> None:
-    """Writes a UTF-8 file; raises InvalidInput where that fails."""
-    try:
-        Path(name).write_bytes(text.encode("utf-8"))
-    except OSError as error:
-        raise _unwritable(name, error) from None
+    """Writes a UTF-8 file, whole; raises InvalidInput where that fails."""
+    with whole_file(name, param="html") as file:
+        file.write(text.encode("utf-8"))
 
 
 @contextmanager
 def per_trace_rows(name: str | None) -> Iterator[WriteRows]:
-    """Opens the file and gives what writes a trace's rows, one for each drafter and cost; nothing without a name.
+    """Gives what writes a trace's rows, one for each drafter and cost; the file is there when all are in it.
 
-    A ``.csv`` has the figures only, a ``.jsonl`` also what is counted by source and reason.
+    A ``.csv`` has the figures only, a ``.jsonl`` also what is counted by source and reason. Nothing without a name.
     """
     if name is None:
         yield lambda line_number, replayed, costs: None
         return
-    try:
-        with open(name, "w", encoding="utf-8", newline="") as file:
-            writer: Any = None
+    with whole_file(name, param="per-trace") as binary, TextIOWrapper(binary, "utf-8", newline="") as file:
+        writer: Any = None
 
-            def write(
-                line_number: int, replayed: Mapping[tuple[str, float], TraceReplay], costs: Sequence[float] | None
-            ) -> None:
-                nonlocal writer
-                for row in _rows(line_number, replayed, costs):
-                    if name.lower().endswith(".jsonl"):
-                        file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
-                        continue
-                    plain = {key: value for key, value in row.items() if not isinstance(value, dict)}
-                    if writer is None:
-                        writer = csv.DictWriter(file, list(plain), lineterminator="\n")
-                        writer.writeheader()
-                    writer.writerow(plain)
+        def write(
+            line_number: int, replayed: Mapping[tuple[str, float], TraceReplay], costs: Sequence[float] | None
+        ) -> None:
+            nonlocal writer
+            for row in _rows(line_number, replayed, costs):
+                if name.lower().endswith(".jsonl"):
+                    file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+                    continue
+                plain = {key: value for key, value in row.items() if not isinstance(value, dict)}
+                if writer is None:
+                    writer = csv.DictWriter(file, list(plain), lineterminator="\n")
+                    writer.writeheader()
+                writer.writerow(plain)
 
-            yield write
-    except OSError as error:
-        raise _unwritable(name, error) from None
+        yield write
 
 
 def _rows(
@@ -94,12 +88,8 @@ def _rows(
 def print_table(figures: Sequence[ReplayFigures], *, title: str, has_row_per_cost: bool) -> None:
     """A row for each drafter with a column for each cost; a row for each of both where the policy depends on it."""
     # The table takes what it needs: cut headers would say nothing, so a narrow terminal wraps its lines.
-    console = Console(highlight=False, width=TABLE_WIDTH)
-    with console.capture() as capture:
-        console.print(Text(title, style="bold"), soft_wrap=True)
-        console.print(_table(figures, has_row_per_cost=has_row_per_cost))
-    lines = (line.rstrip() for line in capture.get().splitlines())
-    write_standard_output("\n".join(lines).strip("\n") + "\n")
+    table = _table(figures, has_row_per_cost=has_row_per_cost)
+    write_standard_output(rendered(Text(title, style="bold"), table, width=TABLE_WIDTH))
 
 
 def _table(figures: Sequence[ReplayFigures], *, has_row_per_cost: bool) -> Table:
@@ -131,7 +121,3 @@ def _table(figures: Sequence[ReplayFigures], *, has_row_per_cost: bool) -> Table
 
 def _number(value: float | None, spec: str) -> str:
     return "-" if value is None else format(value, spec)
-
-
-def _unwritable(name: str, error: OSError) -> InvalidInput:
-    return InvalidInput(f"can't write {name}: {error.strerror or error}", code="unwritable_file")

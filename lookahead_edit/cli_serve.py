@@ -69,6 +69,10 @@ def serve(
         float,
         typer.Option("--grace", min=0.0, help="Time that running work gets at shutdown.", metavar="SECONDS"),
     ] = SERVER.grace_seconds,
+    trace_log: Annotated[
+        str | None,
+        typer.Option("--trace-log", help="Append prompts and answers to it, for replay.", metavar="FILE"),
+    ] = SERVER.trace_log,
     dtype: DtypeOption = None,
     device: Device = None,
     target: TargetOption = TargetKind.DYNAMIC,
@@ -90,6 +94,7 @@ def serve(
         "max_queued_requests": max_queued_requests,
         "max_body_bytes": max_body_bytes,
         "grace_seconds": grace_seconds,
+        "trace_log": trace_log,
     }
     base = SERVER if config_file is None else read_server_config(config_file)
     config = replace(base, **{name: value for name, value in options.items() if _is_given(context, name)})

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 
 from lookahead_edit.cli_interrupt import EXIT_INTERRUPTED, remembering_interrupts, was_interrupted
+from lookahead_edit.cli_streams import fill_closed_streams
 
 
 def main() -> None:
     """Runs `lookahead_edit.cli.main`."""
+    fill_closed_streams()
     try:
         with remembering_interrupts():
             from lookahead_edit.cli import main as run_command

@@ -115,7 +115,11 @@ class SpeculationConfig:
 
 @dataclass(frozen=True)
 class EditConfig:
-    """The edit task: how much output an edit may take when the caller doesn't say."""
+    """The edit task: how it is asked for, and how much output it may take when the caller doesn't say."""
+
+    # Whether the instruction stands behind the file. The edit adapter of the default model learned it before the file;
+    # behind it, more of a session's next prompt begins as the last one did, and need not be read again.
+    file_first: bool = False
 
     output_tokens_per_region_token: float = 1.5
     extra_output_tokens: int = 512
@@ -256,11 +260,15 @@ class ServerConfig:
     port: int = 8000
     api_key: str | None = None
     max_body_bytes: int = 16 * 1024 * 1024
+    header_seconds: float = 20.0  # from a connection, or a request's first byte, to the end of its headers
     body_seconds: float = 60.0  # from a request's headers to the end of its body
+    stalled_seconds: float = 60.0  # that a client may read nothing of an answer that waits for it
     max_queued_requests: int = 64
     max_batch_size: int = 8  # requests that run together
     grace_seconds: float = 30.0
     ping_seconds: float = 10.0
+    trace_log: str | None = None  # a file that prompts and answers are appended to, for replay
+    max_trace_log_bytes: int = 1 << 30
     cors_origins: tuple[str, ...] = field(default=())
     routes: tuple[RouteConfig, ...] = field(default=DEFAULT_ROUTES)
     drift: DriftConfig = field(default=DriftConfig())
@@ -276,10 +284,11 @@ class ServerConfig:
         _require(_HOST.fullmatch(self.host) is not None, "host", "to be an address or a host's name", self.host)
         _require(0 <= self.port <= 65535, "port", "between 0 and 65535", self.port)
         _require(self.max_body_bytes >= 1, "max_body_bytes", "of at least 1", self.max_body_bytes)
+        _require(self.max_trace_log_bytes >= 1, "max_trace_log_bytes", "of at least 1", self.max_trace_log_bytes)
         _require(self.max_queued_requests >= 0, "max_queued_requests", "of at least 0", self.max_queued_requests)
         _require(self.max_batch_size >= 1, "max_batch_size", "of at least 1", self.max_batch_size)
         _require(0.0 <= self.grace_seconds < math.inf, "grace_seconds", "of at least 0", self.grace_seconds)
-        for name in ("ping_seconds", "body_seconds"):
+        for name in ("ping_seconds", "header_seconds", "body_seconds", "stalled_seconds"):
             value = getattr(self, name)
             _require(0.0 < value < math.inf, name, "above 0", value)
         for origin in self.cors_origins:

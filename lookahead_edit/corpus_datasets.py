@@ -1,14 +1,14 @@
-"""Published sets of edits, one JSON object a line: CanItEdit, and sets shaped like Blazedit's."""
+"""Published sets of edits, one JSON object a line, plain or gzip: CanItEdit, and sets shaped like Blazedit's."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from io import BufferedReader
 from typing import Any, Literal
 
 from lookahead_edit.corpus_edits import FileEdit
-from lookahead_edit.traces import BadLine
+from lookahead_edit.text_json_lines import BadLine, json_type, read_objects, require_unicode
 from lookahead_edit.types import InvalidInput
 
 InstructionKind = Literal["descriptive", "lazy"]
@@ -20,12 +20,14 @@ INSTRUCTION_FIELDS = ("instruction", "edit_instruction", "change_request", "mess
 PATH_FIELDS = ("path", "file_path", "old_file", "filename", "file")
 ID_FIELDS = ("id", "task_id", "full_name", "name", "commit")
 
+MAX_SHOWN_FIELDS, MAX_SHOWN_CHARACTERS = 12, 40  # of a record that lacks one
+
 
 def canitedit_edits(
-    lines: Iterable[bytes], on_bad_line: Callable[[BadLine], None], kind: InstructionKind = "descriptive"
+    file: BufferedReader, on_bad_line: Callable[[BadLine], None], kind: InstructionKind = "descriptive"
 ) -> Iterator[FileEdit]:
     """CanItEdit's records: before, after, and an instruction_descriptive and instruction_lazy to choose from."""
-    for number, record in _records(lines, on_bad_line):
+    for number, record in read_objects(file, on_bad_line):
         fields = [(name,) for name in ("before", "after", f"instruction_{kind}")]
         try:
             before, after, instruction = (_field(record, names) for names in fields)
@@ -36,12 +38,12 @@ def canitedit_edits(
         yield FileEdit(f"canitedit/{name}/{kind}", before, after, instruction, language="python")
 
 
-def blazedit_edits(lines: Iterable[bytes], on_bad_line: Callable[[BadLine], None]) -> Iterator[FileEdit]:
+def blazedit_edits(file: BufferedReader, on_bad_line: Callable[[BadLine], None]) -> Iterator[FileEdit]:
     """Records with old code, new code and an instruction, under any of the names listed above.
 
     A path or a language says what the code is; without either it is Python.
     """
-    for number, record in _records(lines, on_bad_line):
+    for number, record in read_objects(file, on_bad_line):
         try:
             before, after = _field(record, BEFORE_FIELDS), _field(record, AFTER_FIELDS)
             instruction = _field(record, INSTRUCTION_FIELDS)
@@ -61,42 +63,18 @@ def blazedit_edits(lines: Iterable[bytes], on_bad_line: Callable[[BadLine], None
         )
 
 
-def _records(lines: Iterable[bytes], on_bad_line: Callable[[BadLine], None]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
-        except UnicodeDecodeError as error:
-            on_bad_line(BadLine(number, f"expected UTF-8, got the byte 0x{line[error.start]:02x}"))
-        except json.JSONDecodeError as error:
-            on_bad_line(BadLine(number, f"expected JSON, got {error.msg} at character {error.pos + 1}"))
-        except (ValueError, RecursionError) as error:
-            on_bad_line(BadLine(number, f"expected JSON, got {type(error).__name__}"))
-        else:
-            if isinstance(record, dict):
-                yield number, record
-            else:
-                on_bad_line(BadLine(number, f"expected an object, got {type(record).__name__}"))
-
-
 def _field(record: Mapping[str, Any], names: Sequence[str]) -> str:
     name = next((name for name in names if name in record), None)
     if name is None:
         expected = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
-        got = ", ".join(sorted(record)[:12]) or "none"
+        got = ", ".join(field[:MAX_SHOWN_CHARACTERS] for field in sorted(record)[:MAX_SHOWN_FIELDS]) or "none"
         raise InvalidInput(f"expected a field {expected}, got {got}", code="missing_field")
     value = record[name]
     if not isinstance(value, str):
-        raise InvalidInput(f"expected {name} to be a string, got {type(value).__name__}")
+        raise InvalidInput(f"expected {name} to be a string, got {json_type(value)}")
     if not value.strip():
         raise InvalidInput(f"expected {name} to say something, got an empty one", code="missing_field")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise InvalidInput(
-            f"expected {name} to be Unicode text, got half a surrogate pair at {error.start + 1}"
-        ) from None
+    require_unicode(value, name)
     return value
 
 

@@ -9,6 +9,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,9 +27,29 @@ from lookahead_edit.types import ContextFile, InvalidInput
 MAX_BLOB_BYTES = 1024 * 1024
 MAX_INSTRUCTION_CHARACTERS = 2000
 READ_BYTES = 64 * 1024
+NOW_SECONDS = 60
 NUM_CACHED_TREES = 2  # a commit's files share one, and history is mostly a line
 
 _HEADER = "\x01"  # begins a commit's message in the log, where a changed file begins with a colon
+# `git rev-parse --local-env-vars`, but for those of its configuration.
+_LOCAL_VARIABLES = frozenset(
+    (
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+        "GIT_COMMON_DIR",
+        "GIT_DIR",
+        "GIT_GRAFT_FILE",
+        "GIT_IMPLICIT_WORK_TREE",
+        "GIT_INDEX_FILE",
+        "GIT_INTERNAL_SUPER_PREFIX",
+        "GIT_NAMESPACE",
+        "GIT_NO_REPLACE_OBJECTS",
+        "GIT_OBJECT_DIRECTORY",
+        "GIT_PREFIX",
+        "GIT_REPLACE_REF_BASE",
+        "GIT_SHALLOW_FILE",
+        "GIT_WORK_TREE",
+    )
+)
 _REGULAR_MODES = ("100644", "100755")
 _TRAILER = re.compile(r"\n(?:[A-Za-z]+(?:-[A-Za-z]+)+|Change-Id|git-svn-id): ?[^\n]*\Z")
 
@@ -70,11 +92,13 @@ def git_edits(
     `reasons` counts what was left out. Close the iterator to end git early.
 
     Raises:
-        InvalidInput: git is missing, this is no repository, or there are no such revisions.
+        InvalidInput: git is missing, this is no repository, there are no such revisions or no commits before them.
     """
     git = _Git(repository)
+    num_changes = 0
     with git.blobs() as blobs:
-        for commit in islice(git.commits(bounds), bounds.max_commits):
+        for commit in islice(git.commits(bounds), min(bounds.max_commits, sys.maxsize)):
+            num_changes += len(commit.changes)
             if len(commit.changes) > bounds.max_files_per_commit:
                 reasons["in a mass change"] += len(commit.changes)
                 continue
@@ -94,6 +118,11 @@ def git_edits(
                     path=change.path,
                     context=_context(git, blobs, commit.parent, change.path, context) if context else (),
                 )
+    if not num_changes and git.is_shallow():
+        raise InvalidInput(
+            f"expected a history, but {repository} is a shallow clone; git fetch --unshallow gets the rest of it",
+            param="repository",
+        )
 
 
 def _context(git: _Git, blobs: _Blobs, parent: str, path: str, bounds: ContextBounds) -> tuple[ContextFile, ...]:
@@ -120,11 +149,14 @@ class _Git:
         self._command = [executable, "-C", str(repository), "-c", "core.quotePath=false", "-c", "log.showSignature=no"]
         # No prompt, no lock beside someone's running git, no fetching of blobs that a partial clone lacks.
         fixed = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
-        self._environment = {**os.environ, **fixed}
+        # What a hook of git sets would lead it to another repository than the one that was named.
+        own = {name: value for name, value in os.environ.items() if name not in _LOCAL_VARIABLES}
+        self._environment = {**own, **fixed}
         try:
             self._run("rev-parse", "--git-dir")
-        except InvalidInput:
-            raise InvalidInput(f"expected a git repository, but {repository} is none", param="repository") from None
+        except InvalidInput as error:
+            reason = "is none" if "not a git repository" in str(error) else f"can't be read: {error}"
+            raise InvalidInput(f"expected a git repository, but {repository} {reason}", param="repository") from None
         self.tree = lru_cache(NUM_CACHED_TREES)(self._tree)
 
     def commits(self, bounds: HistoryBounds) -> Iterator[_Commit]:
@@ -134,17 +166,34 @@ class _Git:
         try:
             self._run("rev-list", "--max-count=1", *revisions, "--")
         except InvalidInput:
+            if bounds.revisions == HistoryBounds().revisions:
+                raise InvalidInput(f"expected a commit, but {self._repository} has none", param="repository") from None
             raise InvalidInput(
                 f"expected revisions of the repository, got {bounds.revisions!r}", param="revisions"
             ) from None
+        if bounds.since is not None:
+            self._require_date(bounds.since)
         arguments = ["log", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-merges", "--diff-filter=M"]
         arguments += ["--encoding=UTF-8", f"--format={_HEADER}%H %P%n%B"]
-        arguments += [f"--since={bounds.since}"] if bounds.since else []
+        arguments += [] if bounds.since is None else [f"--since={bounds.since}"]
         with self._open([*arguments, *revisions, "--"]) as process:
             assert process.stdout is not None
             yield from _parse_log(_fields(process.stdout))
             if process.wait() != 0:
                 raise InvalidInput(f"git log failed in {self._repository}", param="repository")
+
+    def is_shallow(self) -> bool:
+        """Whether history was cut off when it was cloned."""
+        return self._run("rev-parse", "--is-shallow-repository").strip() == b"true"
+
+    def _require_date(self, since: str) -> None:
+        """git takes anything for a date, and what it can't read for this moment, since which there are no commits."""
+        seconds = int(self._run("rev-parse", f"--since={since}").removeprefix(b"--max-age="))
+        if abs(time.time() - seconds) < NOW_SECONDS:
+            raise InvalidInput(
+                f"expected a date in the past, such as 2024-01-31 or 'two weeks ago', got {since!r}",
+                param="since",
+            )
 
     @contextmanager
     def blobs(self) -> Iterator[_Blobs]:
@@ -165,9 +214,12 @@ class _Git:
         return found
 
     def _run(self, *arguments: str) -> bytes:
+        if any("\0" in argument for argument in arguments):
+            raise InvalidInput("expected no NUL byte in what is said to git, got one", param="repository")
         finished = subprocess.run([*self._command, *arguments], env=self._environment, capture_output=True, check=False)
         if finished.returncode != 0:
-            raise InvalidInput(f"git {arguments[0]} failed in {self._repository}", param="repository")
+            reason = finished.stderr.decode("utf-8", "replace").strip().partition("\n")[0].removeprefix("fatal: ")
+            raise InvalidInput(f"git {arguments[0]} failed: {reason or 'no reason given'}", param="repository")
         return finished.stdout
 
     @contextmanager

@@ -43,6 +43,7 @@ def read_release(path: Path, suffixes: frozenset[str] = frozenset()) -> dict[str
     Raises:
         InvalidInput: missing, no folder and no archive, damaged, or larger than the bounds once unpacked.
     """
+    _require_regular(path)
     try:
         files = dict(_read_folder(path, suffixes) if path.is_dir() else _read_archive(path, suffixes))
     except _DAMAGED as error:
@@ -86,6 +87,16 @@ def release_edits(
             path=path,
             context=nearest_context(path, old, read, context) if context else (),
         )
+
+
+def _require_regular(path: Path) -> None:
+    """Pipes and devices never end, or can't be read twice."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise InvalidInput(f"can't read {path}: {error.strerror or error}", param="release") from None
+    if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+        raise InvalidInput(f"expected a folder or an archive, but {path} is a pipe or device", param="release")
 
 
 def _read_folder(root: Path, suffixes: frozenset[str]) -> Iterator[tuple[str, bytes]]:

@@ -66,73 +66,78 @@ def crossovers(
     Example: with `CostCurve.linear(0.01)`, drafts gain at any acceptance above 0.05 while a row is alone; in a batch of
     32 rows, above 0.27.
     """
+    payments = Payments(curve, start_seconds=start_seconds, draft_seconds=draft_seconds)
     return [
-        Crossover(
-            size,
-            min_acceptance(curve, size, draft_seconds),
-            tuple(payment(curve, size, each, start_seconds, draft_seconds) for each in acceptances),
-        )
+        Crossover(size, payments.min_acceptance(size), tuple(payments.of(size, each) for each in acceptances))
         for size in batch_sizes
     ]
 
 
-def payment(
-    curve: CostCurve, batch_size: int, acceptance: float, start_seconds: float = 0.0, draft_seconds: float = 0.0
-) -> Payment:
-    """Arguments as in `crossovers`.
+class Payments:
+    """What drafts are worth at any size of batch and acceptance. Arguments as in `crossovers`."""
 
-    A draft of k tokens, each right with probability a, is expected to emit ``(1 - a ** (k + 1)) / (1 - a)`` tokens
-    (Leviathan et al. 2023, equation 1).
-    """
-    assert 0.0 <= acceptance < 1.0
-    length = policy_length(curve, batch_size, acceptance)
-    tokens_per_round = (1.0 - acceptance ** (length + 1)) / (1.0 - acceptance)
-    shared = curve.shares_passes
-    costs = curve.values(batch_size if shared else 1, length + 1)
-    num_drafting_rows = batch_size if shared else 1  # the others draft in passes of their own
-    round_cost = float(costs[-1]) + (num_drafting_rows * draft_seconds if length else 0.0)
-    speed_up = tokens_per_round * float(costs[0]) / round_cost
-    saved = (float(costs[0]) - round_cost / tokens_per_round) / num_drafting_rows
-    num_needed = math.ceil(start_seconds / saved) if saved > 0.0 and length else None
-    return Payment(
-        batch_size=batch_size,
-        acceptance=acceptance,
-        num_draft_tokens=length,
-        tokens_per_round=tokens_per_round,
-        speed_up=speed_up,
-        verified_tokens_per_token=(length + 1) / tokens_per_round,
-        min_output_tokens=num_needed,
-    )
+    def __init__(self, curve: CostCurve, *, start_seconds: float = 0.0, draft_seconds: float = 0.0) -> None:
+        self._curve = curve
+        self._start_seconds = start_seconds
+        self._draft_seconds = draft_seconds
+        # One a size: it is asked dozens of times, and what it has seen of one size would tell on another.
+        self._policies: dict[int, CostPolicy] = {}
 
+    def of(self, batch_size: int, acceptance: float) -> Payment:
+        """In a full batch of alike rows.
 
-def policy_length(curve: CostCurve, batch_size: int, acceptance: float) -> int:
-    """How far the cost policy lets each row of a batch draft, when all are alike."""
-    policy = CostPolicy(curve, MAX_DRAFT_TOKENS)
-    limit = policy.max_draft_tokens
-    if limit == 0:
-        return 0
-    draft = Draft(
-        tokens=np.zeros(limit, dtype=np.int32),
-        sources=np.zeros(limit, dtype=np.int8),
-        probabilities=np.power(acceptance, np.arange(1, limit + 1)).astype(np.float32),
-    )
-    num_tokens = sum(len(cut) for cut in policy.cut([draft] * batch_size))
-    return num_tokens // batch_size
+        A draft of k tokens, each right with probability a, is expected to emit ``(1 - a ** (k + 1)) / (1 - a)`` tokens
+        (Leviathan et al. 2023, equation 1).
+        """
+        assert 0.0 <= acceptance < 1.0
+        length = self.policy_length(batch_size, acceptance)
+        tokens_per_round = (1.0 - acceptance ** (length + 1)) / (1.0 - acceptance)
+        shared = self._curve.shares_passes
+        costs = self._curve.values(batch_size if shared else 1, length + 1)
+        num_drafting_rows = batch_size if shared else 1  # the others draft in passes of their own
+        round_cost = float(costs[-1]) + (num_drafting_rows * self._draft_seconds if length else 0.0)
+        speed_up = tokens_per_round * float(costs[0]) / round_cost
+        saved = (float(costs[0]) - round_cost / tokens_per_round) / num_drafting_rows
+        num_needed = math.ceil(self._start_seconds / saved) if saved > 0.0 and length else None
+        return Payment(
+            batch_size=batch_size,
+            acceptance=acceptance,
+            num_draft_tokens=length,
+            tokens_per_round=tokens_per_round,
+            speed_up=speed_up,
+            verified_tokens_per_token=(length + 1) / tokens_per_round,
+            min_output_tokens=num_needed,
+        )
 
+    def policy_length(self, batch_size: int, acceptance: float) -> int:
+        """How far the cost policy lets each row of a batch draft, when all are alike."""
+        if batch_size not in self._policies:
+            self._policies[batch_size] = CostPolicy(self._curve, MAX_DRAFT_TOKENS)
+        policy = self._policies[batch_size]
+        limit = policy.max_draft_tokens
+        if limit == 0:
+            return 0
+        draft = Draft(
+            tokens=np.zeros(limit, dtype=np.int32),
+            sources=np.zeros(limit, dtype=np.int8),
+            probabilities=np.power(acceptance, np.arange(1, limit + 1)).astype(np.float32),
+        )
+        num_tokens = sum(len(cut) for cut in policy.cut([draft] * batch_size))
+        return num_tokens // batch_size
 
-def min_acceptance(curve: CostCurve, batch_size: int, draft_seconds: float = 0.0) -> float | None:
-    """From which acceptance on drafts gain `AdviseConfig.min_gain`, to 1 in 4096; None where even 0.999 doesn't."""
+    def min_acceptance(self, batch_size: int) -> float | None:
+        """From which acceptance on drafts gain `AdviseConfig.min_gain`, to 1 in 4096; None if even 0.999 doesn't."""
 
-    def pays(acceptance: float) -> bool:
-        return payment(curve, batch_size, acceptance, draft_seconds=draft_seconds).speed_up >= AdviseConfig.min_gain
+        def pays(acceptance: float) -> bool:
+            return self.of(batch_size, acceptance).speed_up >= AdviseConfig.min_gain
 
-    if not pays(MAX_ACCEPTANCE):
-        return None
-    low, high = 0.0, MAX_ACCEPTANCE
-    for _ in range(NUM_BISECTIONS):
-        middle = (low + high) / 2.0
-        low, high = (low, middle) if pays(middle) else (middle, high)
-    return high
+        if not pays(MAX_ACCEPTANCE):
+            return None
+        low, high = 0.0, MAX_ACCEPTANCE
+        for _ in range(NUM_BISECTIONS):
+            middle = (low + high) / 2.0
+            low, high = (low, middle) if pays(middle) else (middle, high)
+        return high
 
 
 def row_curve(curve: CostCurve, batch_size: int, max_draft_tokens: int = MAX_DRAFT_TOKENS) -> CostCurve:

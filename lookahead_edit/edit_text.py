@@ -115,8 +115,12 @@ def build_edit_prompt(
     update: str | None = None,
     path: str | None = None,
     language: str | None = None,
+    file_first: bool = False,
 ) -> EditPrompt:
     """Asks for an edit by instruction, or for a lazy snippet (`update`) to be merged, or both.
+
+    With `file_first` the instruction stands behind the file, so that the next edit of the file begins alike as far as
+    the file is unchanged. A snippet stays before it: the file is the last code block.
 
     Raises InvalidInput with `missing_field` where there is neither, and for a `language` that is no single word.
 
@@ -126,15 +130,15 @@ def build_edit_prompt(
     language = language_of(path, language)
     fence = fence_for(region.text, update or "")
     opening = f"{fence}{language}\n"
-    task = [instruction] if instruction and instruction.strip() else []
-    if update:
-        snippet = with_final_newline(to_lf(update.removeprefix(BOM)))
-        task.append(f"Apply this update:\n{opening}{snippet}{fence}")
-    if not task:
+    asked = instruction if instruction and instruction.strip() else ""
+    if not (asked or update):
         raise InvalidInput(
             "expected an instruction or an update, got neither", param="instruction", code="missing_field"
         )
-    head = "\n".join(task) + "\n"
+    head = f"{asked}\n" if asked and not file_first else ""
+    if update:
+        snippet = with_final_newline(to_lf(update.removeprefix(BOM)))
+        head += f"Apply this update:\n{opening}{snippet}{fence}\n"
     if not region.is_whole_document:
         before = split_lines(region.before.removeprefix(BOM))
         lines_before = _shown(before[max(0, len(before) - num_context_lines) :])
@@ -146,7 +150,7 @@ def build_edit_prompt(
     head += opening
     return EditPrompt(
         system=WHOLE_FILE_SYSTEM if region.is_whole_document else RANGE_SYSTEM,
-        user=head + region.model_view + fence,
+        user=head + region.model_view + fence + (f"\n{asked}" if asked and file_first else ""),
         prefill=opening,
         fence=fence,
         language=language,

@@ -218,7 +218,7 @@ class Editor:
             is_draft_forced=request.speculation.policy == "fixed",
         )
         metrics.count_index_build(time.perf_counter() - started)
-        return LiveRequest(sequence, text, metrics, conclude)
+        return LiveRequest(sequence, text, metrics, conclude, prompt.sources)
 
     def _make_drafter(self, speculation: SpeculationConfig, sampling: SamplingConfig | None = None) -> Drafter:
         return make_drafter(speculation, self.tokenizer, sampling, self.drafters)

@@ -1,4 +1,4 @@
-"""Describes an exception for a log without its message, which may quote what a client sent."""
+"""What an exception says of itself: for a log, without its message, which may quote what a client sent; its kind."""
 
 from __future__ import annotations
 
@@ -18,3 +18,12 @@ def describe_failure(error: BaseException) -> str:
     described = type(error).__name__ + (f" at {' < '.join(places)}" if places else "")
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return described if cause is None else f"{described}, caused by {describe_failure(cause)}"
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Python's own error, torch's for a device (which is named so), and the one that torch's CPU allocator raises."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+    )

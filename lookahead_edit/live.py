@@ -9,7 +9,7 @@ from lookahead_edit.metrics import SpeculationMetrics
 from lookahead_edit.sequence import Sequence
 from lookahead_edit.tasks import FinishReason, Progress
 from lookahead_edit.tokenizer import TextDecoder
-from lookahead_edit.types import IntArray, RequestCancelled, Round
+from lookahead_edit.types import IntArray, RequestCancelled, Round, Source
 
 Result = TypeVar("Result", covariant=True)
 
@@ -39,6 +39,7 @@ class LiveRequest(Generic[Result]):
         text: cleans the answer.
         metrics: hears of every round.
         conclude: makes the result, once.
+        sources: what may be copied from, besides the prompt.
 
     Example::
 
@@ -54,8 +55,10 @@ class LiveRequest(Generic[Result]):
         text: AnswerRule,
         metrics: SpeculationMetrics,
         conclude: Callable[[FinishReason, SpeculationMetrics], Result],
+        sources: tuple[Source, ...] = (),
     ) -> None:
         self.sequence = sequence
+        self.sources = sources
         self.metrics = metrics
         self._text = text
         self._conclude = conclude

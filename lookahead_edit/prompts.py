@@ -96,6 +96,7 @@ class PromptBuilder:
             update=request.update,
             path=request.path,
             language=request.language,
+            file_first=self.config.file_first,
         )
         self._texts.require_room(prompt.user)
         tokens, file = self._encode_chat(prompt.messages, prompt.prefill, prompt.region_start, prompt.region_end)

@@ -20,7 +20,9 @@ from lookahead_edit.replay_tokens import TokenTrace, tokenize_trace
 from lookahead_edit.sequence import EndTokenRule, Sequence
 from lookahead_edit.speculation import check_speculation, make_drafter, make_policy
 from lookahead_edit.targets.recorded import RecordedTarget
-from lookahead_edit.types import Draft, Drafter, IntArray, InvalidInput, Policy, Round, Source, Tokenizer
+from lookahead_edit.tokenizer import ByteTokenizer
+from lookahead_edit.traces import Trace
+from lookahead_edit.types import ContextFile, Draft, Drafter, IntArray, InvalidInput, Policy, Round, Source, Tokenizer
 
 __all__ = [
     "COST_AWARE_POLICIES",
@@ -37,7 +39,18 @@ __all__ = [
     "replay_trace",
     "replay_traces",
     "tokenize_trace",
+    "warm_up",
 ]
+
+_FILE = "".join(f"def total_{number}(items):\n    total = sum(items)\n    return total\n\n\n" for number in range(4))
+# With a rename, other indentation, something new and another file: all that the drafters have kernels for.
+WARM_UP = Trace(
+    id="warm-up",
+    prompt=f"Rename total to price.\n{_FILE}",
+    output=_FILE.replace("total", "price").replace("    price = sum", "        price = 1 + sum", 1) + _FILE[:40],
+    source=_FILE,
+    context=(ContextFile("other.py", _FILE.replace("items", "rows")),),
+)
 
 # Policies whose cuts depend on the cost of a token; the others are replayed once for all costs.
 COST_AWARE_POLICIES = frozenset({"cost"})
@@ -83,6 +96,16 @@ def replay_trace(trace: TokenTrace, drafter: Drafter, policy: Policy) -> TraceRe
         rounds.append(finished)
     assert len(sequence.output) == len(trace.output) + 1
     return TraceReplay(trace, tuple(rounds), metrics, timed.start_seconds, timed.commit_seconds)
+
+
+def warm_up(drafters: Iterable[DrafterFactory], policy: Policy, tokenizer: Tokenizer | None = None) -> None:
+    """Replays an edit that doesn't count, so that kernels are compiled, or loaded, before anything is timed.
+
+    Takes a minute the very first time, a second in a new process. The policy must not learn from one trace for others.
+    """
+    trace = tokenize_trace(WARM_UP, tokenizer or ByteTokenizer())
+    for make_drafter_for in drafters:
+        replay_trace(trace, make_drafter_for(trace), policy)
 
 
 class Replay:

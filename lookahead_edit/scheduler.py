@@ -12,7 +12,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from lookahead_edit.drafters.guarded import GuardedDrafter
 from lookahead_edit.engine import Engine
-from lookahead_edit.failures import describe_failure
+from lookahead_edit.failures import describe_failure, is_out_of_memory
 from lookahead_edit.live import LiveRequest
 from lookahead_edit.tasks import EditResult, GenerateResult, Progress
 from lookahead_edit.types import RequestCancelled
@@ -189,12 +189,3 @@ class Scheduler(Generic[Name]):
             self._num_good_rounds = 0
             self._limit += 1
             logger.info("%d requests may run together again", self._limit)
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Python's own error, torch's for a device (which is named so), and the one that torch's CPU allocator raises."""
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
-    )

@@ -103,6 +103,7 @@ class LinePositions:
         self._text = text
         self._encoding = encoding
         self._line_starts = [0, *(match.end() for match in _LINE_END.finditer(text))]
+        self._latest = (0, 0)  # the last position's offset, and the units before it in its line
 
     @property
     def num_lines(self) -> int:
@@ -114,7 +115,12 @@ class LinePositions:
         assert 0 <= offset <= len(self._text)
         assert not splits_unit(self._text, offset)
         line = bisect_right(self._line_starts, offset) - 1
-        return {"line": line, "character": self._num_units(self._text[self._line_starts[line] : offset])}
+        start, num_units = self._line_starts[line], 0
+        if start <= self._latest[0] <= offset:
+            start, num_units = self._latest
+        num_units += self._num_units(self._text[start:offset])
+        self._latest = (offset, num_units)
+        return {"line": line, "character": num_units}
 
     def offset(self, line: int, character: int) -> int:
         """The offset of a position; past the end of the line means the end of the line, as LSP wants it.
@@ -130,17 +136,21 @@ class LinePositions:
         content = split_line_end(self._text[start:end])[0]
         if self._encoding == "utf-32" or content.isascii():
             return start + min(character, len(content))
-        num_units = 0
-        for index, letter in enumerate(content):
-            if num_units == character:
-                return start + index
-            num_units += self._num_units(letter)
-            if num_units > character:
-                raise _invalid_range(
-                    f"a position between two characters in line {line}",
-                    f"{character}, inside U+{ord(letter):04X} ({self._encoding})",
-                )
-        return start + len(content)
+        # Halves what is left each time, so no character is counted twice: a line may be megabytes long.
+        low, high, num_units = 0, len(content) + 1, 0  # num_units stand before low
+        while high - low > 1:
+            middle = (low + high) // 2
+            num_more = self._num_units(content[low:middle])
+            if num_units + num_more <= character:
+                low, num_units = middle, num_units + num_more
+            else:
+                high = middle
+        if num_units < character and low < len(content):
+            raise _invalid_range(
+                f"a position between two characters in line {line}",
+                f"{character}, inside U+{ord(content[low]):04X} ({self._encoding})",
+            )
+        return start + low
 
     def offsets(self, text_range: Mapping[str, object]) -> tuple[int, int]:
         """The offsets of a range; see `range_to_offsets`."""

@@ -130,8 +130,8 @@ class UnwritableCharacters:
             if doubtful:
                 raise self._doubt(index, doubtful[0])
             warnings += [
-                f"line {self._first_line + index} had {place.name}, which the model's tokenizer can't write: "
-                "it is gone with the text around it"
+                f"line {self._first_line + index} has {place.name}, which the model's tokenizer can't write: "
+                "the answer leaves it out with the text around it"
                 for place in gone
             ]
         return warnings

@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 from lookahead_edit.config import ServerConfig
 from lookahead_edit.editor import Editor
 from lookahead_edit.server import create_app
+from lookahead_edit.server.http_protocol import protocol_of
 
 BASE_URL = "http://127.0.0.1:8000"
 # Limits for what never comes; what comes late, on a busy machine, is no failure.
@@ -36,10 +37,14 @@ def in_process(editor: Editor, **options: Any) -> Iterator[TestClient]:
 @contextmanager
 def on_socket(editor: Editor, **options: Any) -> Iterator[httpx.Client]:
     """A client of the application behind uvicorn, on an ephemeral port."""
-    app = create_app(lambda: editor, ServerConfig(**options))
+    config = ServerConfig(**options)
+    app = create_app(lambda: editor, config)
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="on", timeout_graceful_shutdown=5))
+    http = protocol_of(config)
+    server = uvicorn.Server(
+        uvicorn.Config(app, http=http, log_level="critical", lifespan="on", timeout_graceful_shutdown=5)
+    )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="server")
     thread.start()
     try:

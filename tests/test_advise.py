@@ -71,6 +71,19 @@ def test_the_same_traces_give_the_same_advice() -> None:
     assert advice_for(copying(), new_text()) == advice_for(copying(), new_text())
 
 
+def test_what_a_trace_is_worth_does_not_depend_on_those_before_it() -> None:
+    def verified(*traces: TokenTrace) -> dict[Any, float]:
+        worths = advice_for(*traces).worths
+        return {
+            each.choice: each.verified_tokens_per_token * sum(len(trace.output) + 1 for trace in traces)
+            for each in worths
+        }
+
+    hostile, copied = verified(new_text(400)), verified(copying())
+    both = verified(new_text(400), copying())
+    assert both == pytest.approx({choice: hostile[choice] + copied[choice] for choice in both})
+
+
 def test_no_traces_no_advice() -> None:
     with pytest.raises(InvalidInput, match="at least one trace"):
         advice_for()
@@ -118,7 +131,7 @@ def test_the_plot_is_written(run: Any, tmp_path: Path) -> None:
     [
         (("--cost", "0.01", "--model", "x"), "expected --model or --cost, got both"),
         (("--tokenizer", "x"), "expected --tokenizer together with --cost"),
-        (("--cost", "nan"), "expected cost_ratio"),
+        (("--cost", "nan"), "expected --cost"),
         (("--cost", "0.01", "--drafters", "best"), "expected drafter to be one of"),
         (("--cost", "0.01", "--batch", "0"), "expected --batch"),
         (("--cost", "0.01", "--batch", "1,99999999999"), "expected --batch"),

@@ -353,7 +353,7 @@ def test_a_bug_is_exit_status_1(run: Any, monkeypatch: pytest.MonkeyPatch) -> No
         (["--drafters", "crystal-ball"], "expected drafter to be one of"),
         (["--drafters", ","], "expected at least one drafter, got none"),
         (["--temperature", "1"], "expected --temperature with --url only"),
-        (["nowhere.jsonl"], "can't read 'nowhere.jsonl'"),
+        (["nowhere.jsonl"], "can't read nowhere.jsonl: "),
         (["--max-tokens", "100000"], "expected a prompt that fits"),
     ],
 )

@@ -190,12 +190,14 @@ def test_an_update_is_merged_without_an_instruction(run: Run, file: Path, tmp_pa
 
 def test_generate_prints_the_text(run: Run) -> None:
     outcome = run("generate", "Count.", answer="one two three")
-    assert (outcome.status, outcome.stdout) == (0, b"one two three")
+    assert (outcome.status, outcome.stdout) == (0, b"one two three\n")
+    assert run("generate", "Count.", answer="one two three\n").stdout == b"one two three\n"
+    assert run("generate", "Count.", answer="").stdout == b""
 
 
 def test_generate_reads_files_and_standard_input(run: Run, file: Path) -> None:
-    assert run("generate", "--file", file, "--chat", answer="fine").stdout == b"fine"
-    assert run("generate", "-", stdin=b"Count.", answer="fine").stdout == b"fine"
+    assert run("generate", "--file", file, "--chat", answer="fine").stdout == b"fine\n"
+    assert run("generate", "-", stdin=b"Count.", answer="fine").stdout == b"fine\n"
     document = json.loads(run("generate", "x", "--prediction", file, "--json", answer=BEFORE).stdout)
     assert (document["text"], document["finish_reason"]) == (BEFORE, "stop")
     assert document["metrics"]["drafted_by_source"]["prediction"] > 0
@@ -254,10 +256,16 @@ def test_half_an_answer_is_printed_as_json_only(run: Run, file: Path) -> None:
 def test_placeholders_are_not_written_unless_forced(run: Run, file: Path) -> None:
     answer = "line_0 = 1\n# ... rest of the code unchanged ...\n```"
     outcome = run("edit", file, "-i", "Set line_0 to 1.", "--write", answer=answer)
-    assert outcome.status == 2
-    assert "warning: line 2" in outcome.stderr
-    assert "--force" in outcome.stderr
+    assert (outcome.status, outcome.stdout) == (2, b"")
+    assert outcome.error == (
+        f"error: {file} was not written: line 2 stands for code that is missing: # ... rest of the code unchanged ...; "
+        "--force writes it all the same"
+    )
     assert file.read_bytes() == BEFORE.encode()
+    twice = "# ... rest of the code unchanged ...\nline_0 = 1\n# ... rest of the code unchanged ...\n```"
+    lines = run("edit", file, "-i", "Set line_0 to 1.", "--write", answer=twice).stderr.splitlines()
+    assert [line.partition(" stands")[0] for line in lines[:-1]] == ["warning: line 1", "warning: line 3"]
+    assert lines[-1].endswith("was not written, for the reasons above; --force writes it all the same")
     assert run("edit", file, "-i", "Set line_0 to 1.", "--write", "--force", answer=answer).status == 0
     assert file.read_text() == answer.removesuffix("```")
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from lookahead_edit import cli_replay
-from lookahead_edit.cli_explain import visible_text
 from lookahead_edit.cli_explain_html import explanation_page
 from lookahead_edit.config import SpeculationConfig
 from lookahead_edit.replay import drafter_factory, policy_factory, replay_trace, tokenize_trace
 from lookahead_edit.replay_explain import explain
 from lookahead_edit.replay_figures import DEFAULT_COSTS
+from lookahead_edit.text_visible import visible_text
 from lookahead_edit.tokenizer import ByteTokenizer
-from lookahead_edit.traces import Trace
+from lookahead_edit.traces import Trace, format_trace
 from tests.replay_command import TRACES, Run, replay_command, write_samples
 
 
@@ -41,6 +42,15 @@ def test_an_explanation_shows_the_whole_output_with_a_letter_for_each_piece(run:
         # Tabs are shown as blanks, up to a column that the marks moved.
         assert re.sub("[ \t]+", " ", text) == re.sub("[ \t]+", " ", visible_text(TRACES[1].output))
         assert "drafted" in costliest
+
+
+def test_the_title_is_one_line_whatever_the_id_is(run: Run, traces: Path) -> None:
+    traces.write_bytes(format_trace(replace(TRACES[0], id="two\nlines\x1b[2J")))
+    page = traces.with_name("page.html")
+    shown = run(traces, "--drafters", "none", "--explain", "#1", "--html", page).stdout
+    title = "two\\nlines\\x1b[2J: none, c = 0.002"
+    assert title in shown
+    assert title in page.read_text("utf-8")
 
 
 def test_no_control_character_of_a_trace_reaches_the_terminal(run: Run, traces: Path) -> None:

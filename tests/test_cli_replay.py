@@ -6,15 +6,19 @@ import csv
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lookahead_edit import cli_plot
+from lookahead_edit.cli_display import Display
+from lookahead_edit.cli_traces import progress
 from lookahead_edit.config import SpeculationConfig
 from lookahead_edit.drafters import DRAFTERS
 from lookahead_edit.replay_figures import DEFAULT_COSTS
@@ -135,6 +139,22 @@ def test_the_limit_stops_reading(run: Run, traces: Path) -> None:
     assert json.loads(outcome.stdout)["results"][0]["traces"] == 2
 
 
+def test_a_limit_beyond_any_number_of_the_machine_is_none(run: Run, traces: Path) -> None:
+    assert run(traces, "--limit", "9" * 30, "--drafters", "none", "--cost", "0").status == 0
+    assert run(traces, "--limit", "9" * 30, "--explain", "#2", "--drafters", "none", "--cost", "0").status == 0
+
+
+def test_where_there_is_no_terminal_a_line_now_and_then_says_how_far_it_is(
+    traces: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seconds = iter((0.0, 10.0, 40.0, 40.0, 50.0))
+    with traces.open("rb") as file, progress(file, Display(), clock=lambda: next(seconds)) as advance:
+        for number in range(3):
+            list(islice(file, number))
+            advance()
+    assert re.fullmatch(r"replaying: 2 traces so far \(4\d% of the file\)\n", capsys.readouterr().err)
+
+
 def test_the_most_that_is_drafted_is_kept(run: Run, traces: Path) -> None:
     def drafted(limit: str) -> int:
         arguments = ["--drafters", "suffix", "--policy", "fixed", "--cost", "0.01", "--max-draft-tokens", limit]
@@ -173,7 +193,7 @@ def test_nothing_that_can_be_read_is_an_error(run: Run, traces: Path, content: b
 
 
 BAD_ARGUMENTS = {
-    "no such file": (["none.jsonl"], "can't read 'none.jsonl': No such file"),
+    "no such file": (["none.jsonl"], "can't read none.jsonl: No such file"),
     "a directory": (["."], "expected a file, but . is a directory"),
     "a device": (["/dev/zero"], "is a device"),
     "no traces": ([], "TRACES"),
@@ -189,6 +209,10 @@ BAD_ARGUMENTS = {
     "too long drafts": (["FILE", "--max-draft-tokens", "5000"], "between 0 and 4096"),
     "a tokenizer without a name": (["FILE", "--tokenizer", "no good name"], "no such tokenizer"),
     "a directory without a tokenizer": (["FILE", "--tokenizer", "."], "the directory has no tokenizer.json"),
+    "a tokenizer of no name": (["FILE", "--tokenizer", ""], "expected tokenizer to say something, got an empty one"),
+    "a name of two lines": (["no\nfile"], "can't read no\\nfile: No such file"),
+    "no name": ([""], "can't read '': No such file"),
+    "a NUL in the name": (["no\0file"], "can't read no\\x00file: not a file name"),
     "a broken tokenizer": (["FILE", "--tokenizer", "FILE"], "no usable tokenizer"),
     "a tokenizer that isn't here": (["FILE", "--tokenizer", "none/such-model"], "'none/such-model' not found"),
     "rows of another kind": (["FILE", "--per-trace", "rows.txt"], "expected --per-trace to end in .jsonl or .csv"),

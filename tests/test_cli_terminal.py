@@ -91,9 +91,10 @@ def test_on_a_terminal_a_quiet_text_still_ends_its_line(arguments: list[str]) ->
         assert terminal.read(process) == TEXT + b"\n"
 
 
-def test_a_pipe_gets_the_text_and_the_figures_begin_a_line() -> None:
+def test_a_pipe_gets_the_text_of_a_file_as_it_is_and_the_figures_begin_a_line(file: Path) -> None:
     terminal = Terminal()
-    with subprocess.Popen(command("generate", "Count."), stdout=subprocess.PIPE, stderr=terminal.writer) as process:
+    edit = command("edit", file, "-i", "Nothing.")
+    with subprocess.Popen(edit, stdout=subprocess.PIPE, stderr=terminal.writer) as process:
         shown = without_live_line(terminal.read(process))
         assert process.stdout is not None
         assert process.stdout.read() == TEXT
@@ -101,34 +102,32 @@ def test_a_pipe_gets_the_text_and_the_figures_begin_a_line() -> None:
     assert b" tokens in " in shown
 
 
-def test_a_file_gets_the_text_and_the_terminal_no_empty_line(tmp_path: Path) -> None:
+def test_a_file_gets_the_text_and_the_terminal_no_empty_line(tmp_path: Path, arguments: list[str]) -> None:
     terminal = Terminal()
     with (
         open(tmp_path / "out", "wb") as output,
-        subprocess.Popen(command("generate", "Count."), stdout=output, stderr=terminal.writer) as process,
+        subprocess.Popen(command(*arguments), stdout=output, stderr=terminal.writer) as process,
     ):
         shown = without_live_line(terminal.read(process))
-    assert (tmp_path / "out").read_bytes() == TEXT
+    assert (tmp_path / "out").read_bytes() == (TEXT if arguments[0] == "edit" else TEXT + b"\n")
     assert not shown.startswith(b"\n")
     assert b" tokens in " in shown
 
 
-def test_text_and_figures_in_one_file_are_parted_by_a_line_end(tmp_path: Path) -> None:
+def test_text_and_figures_in_one_file_are_parted_by_a_line_end(tmp_path: Path, arguments: list[str]) -> None:
     with open(tmp_path / "out", "wb") as output:
-        subprocess.run(command("generate", "Count."), stdout=output, stderr=subprocess.STDOUT, check=True, timeout=120)
+        subprocess.run(command(*arguments), stdout=output, stderr=subprocess.STDOUT, check=True, timeout=120)
     first, *rest = (tmp_path / "out").read_bytes().splitlines()
     assert first == TEXT
     assert b" tokens in " in rest[-1]
     with open(tmp_path / "out", "wb") as output:
-        subprocess.run(
-            command("generate", "Count.", "-q"), stdout=output, stderr=subprocess.STDOUT, check=True, timeout=120
-        )
-    assert (tmp_path / "out").read_bytes() == TEXT
+        subprocess.run(command(*arguments, "-q"), stdout=output, stderr=subprocess.STDOUT, check=True, timeout=120)
+    assert (tmp_path / "out").read_bytes() == (TEXT if arguments[0] == "edit" else TEXT + b"\n")
 
 
-def test_two_pipes_get_what_is_theirs() -> None:
-    done = subprocess.run(command("generate", "Count."), capture_output=True, check=True, timeout=120)
-    assert done.stdout == TEXT
+def test_two_pipes_get_what_is_theirs(arguments: list[str]) -> None:
+    done = subprocess.run(command(*arguments), capture_output=True, check=True, timeout=120)
+    assert done.stdout == (TEXT if arguments[0] == "edit" else TEXT + b"\n")
     assert not done.stderr.startswith(b"\n")
 
 

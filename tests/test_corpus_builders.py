@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import gzip
 import json
 import random
 import re
 from collections import Counter
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,10 @@ from lookahead_edit.corpus_rename import rename_edit, renameable_names
 from lookahead_edit.corpus_sources import SourceText, source_of
 from lookahead_edit.editor import Editor, EditRequest
 from lookahead_edit.targets.recorded import RecordedTarget
+from lookahead_edit.text_json_lines import MAX_LINE_BYTES, BadLine
 from lookahead_edit.text_region import Region
 from lookahead_edit.tokenizer import ByteTokenizer
-from lookahead_edit.traces import BadLine, check_trace, parse_trace
+from lookahead_edit.traces import check_trace, parse_trace
 from lookahead_edit.types import InvalidInput
 from tests.corpus_command import RunCorpus, corpus_command
 
@@ -172,6 +175,11 @@ def test_context_is_nearest_first_bounded_and_without_the_file_itself() -> None:
 
 # Published sets
 
+
+def reader(*lines: bytes) -> BufferedReader:
+    return BufferedReader(BytesIO(b"\n".join(lines)))
+
+
 CANITEDIT = {
     "id": 3,
     "full_name": "3_x",
@@ -186,8 +194,8 @@ def test_canitedit_takes_the_instruction_asked_for_and_names_bad_lines() -> None
     bad: list[BadLine] = []
     incomplete = json.dumps({key: value for key, value in CANITEDIT.items() if key != "after"}).encode()
     surrogate = json.dumps(CANITEDIT | {"after": "\ud800"}).encode()
-    lines = [json.dumps(CANITEDIT).encode(), b"\n", b"{broken", b"[]", incomplete, surrogate, b"\xff", b'"' * 3]
-    (edit,) = canitedit_edits(lines, bad.append, "lazy")
+    lines = [json.dumps(CANITEDIT).encode(), b"", b"{broken", b"[]", incomplete, surrogate, b"\xff", b'"' * 3]
+    (edit,) = canitedit_edits(reader(*lines), bad.append, "lazy")
     assert (edit.id, edit.before, edit.after, edit.instruction) == ("canitedit/1-3_x/lazy", OLD, NEW, "7")
     assert [line.line_number for line in bad] == [3, 4, 5, 6, 7, 8]
     assert "expected a field after, got before, full_name, id" in str(bad[2])
@@ -203,17 +211,29 @@ def test_canitedit_takes_the_instruction_asked_for_and_names_bad_lines() -> None
     ],
 )
 def test_blazedit_takes_the_usual_names_of_fields(record: dict[str, str]) -> None:
-    (edit,) = blazedit_edits([json.dumps(record).encode()], pytest.fail)
+    (edit,) = blazedit_edits(reader(json.dumps(record).encode()), pytest.fail)
     trace = edit_trace(edit)
     assert trace.source == OLD
     assert trace.output == NEW + "```"
     assert "```python\n" in trace.prompt
 
 
+def test_sets_are_read_with_bounded_memory_plain_or_packed() -> None:
+    bad: list[BadLine] = []
+    record = json.dumps({"before": OLD, "after": NEW, "instruction": "Do."}).encode()
+    lines = b"\n".join([record, b'"' + b"x" * MAX_LINE_BYTES + b'"', record])
+    for data in (lines, gzip.compress(lines, 1)):
+        assert len(list(blazedit_edits(reader(data), bad.append))) == 2
+        assert str(bad.pop()).startswith("line 2: expected a line of at most")
+
+
 def test_blazedit_says_which_fields_it_expects() -> None:
     bad: list[BadLine] = []
-    assert list(blazedit_edits([b'{"code": "x", "after": "y"}'], bad.append)) == []
+    huge = json.dumps({"code" * 1000: "x", **{str(number): "" for number in range(1000)}}).encode()
+    assert list(blazedit_edits(reader(b'{"code": "x", "after": "y"}', huge), bad.append)) == []
     assert "expected a field one of before, old_contents, old_code, " in str(bad[0])
+    assert "got after, code" in str(bad[0])
+    assert len(str(bad[1])) < 400
 
 
 # Renames and re-indented blocks
@@ -288,7 +308,7 @@ def test_bad_lines_are_warned_of_and_the_others_still_count(tmp_path: Path, run:
         assert run(command, file, "--seed", "3")[1] == traces
     file.write_bytes(b"{\n" * 30)
     status, traces, error = run("rename", file)
-    assert (status, traces, error.count("warning")) == (2, [], 10)
+    assert (status, traces, error.count("warning")) == (2, [], 20)
     assert error.endswith("error: expected edits inside the bounds, got 0 traces; 30 unreadable\n")
 
 

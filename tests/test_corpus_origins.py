@@ -118,6 +118,31 @@ def test_history_can_be_narrowed(repository: Path) -> None:
     assert all_git_edits(repository, suffixes=frozenset({".go"}))[0] == []
 
 
+def test_a_date_that_git_takes_for_this_moment_is_refused(repository: Path) -> None:
+    assert all_git_edits(repository, HistoryBounds(since="two weeks ago"))[0]
+    for since in ("yesteryear", "", "--all", "now"):
+        with pytest.raises(InvalidInput, match="expected a date in the past"):
+            all_git_edits(repository, HistoryBounds(since=since))
+
+
+def test_the_repository_is_the_one_that_was_named(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subprocess.run(["git", "init", "--quiet", str(tmp_path / "other")], check=True, timeout=60)
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))  # as within a hook
+    assert all_git_edits(repository)[0]
+    monkeypatch.delenv("GIT_DIR")
+    with pytest.raises(InvalidInput, match=r"expected a commit, but .*other has none"):
+        all_git_edits(tmp_path / "other")
+
+
+def test_a_clone_without_a_history_says_what_is_missing(repository: Path, tmp_path: Path) -> None:
+    command = ["git", "clone", "--quiet", "--depth=1", repository.as_uri(), str(tmp_path / "shallow")]
+    subprocess.run(command, check=True, timeout=60)
+    with pytest.raises(InvalidInput, match=r"shallow clone; git fetch --unshallow"):
+        all_git_edits(tmp_path / "shallow")
+
+
 def test_git_ends_with_the_iterator(repository: Path) -> None:
     edits = git_edits(repository, HistoryBounds(), Counter())
     assert isinstance(edits, Iterator)
@@ -131,7 +156,7 @@ def test_no_repository_and_no_such_revision_are_one_line(repository: Path, tmp_p
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     with pytest.raises(InvalidInput, match=r"expected a git repository, but .* is none"):
         all_git_edits(tmp_path)
-    for revisions in ("nope", "--output=x", "HEAD --output=x", ""):
+    for revisions in ("nope", "--output=x", "HEAD --output=x", "", "HEAD\0"):
         with pytest.raises(InvalidInput, match="expected revisions"):
             all_git_edits(repository, HistoryBounds(revisions=revisions))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -243,6 +268,20 @@ def test_from_git_writes_traces_and_says_how_many(repository: Path, tmp_path: Pa
     assert not Path(os.devnull).is_file()
 
 
+def test_numbers_beyond_the_machines_are_no_limit(repository: Path, run: RunCorpus) -> None:
+    options = ("--max-traces", "--max-commits", "--max-files-per-commit", "--max-characters", "--context-characters")
+    most = [word for option in options for word in (option, "9" * 30)]
+    assert len(run("from-git", repository, *most, "--context")[1]) == len(run("from-git", repository)[1]) == 3
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes of Unix")
+def test_pipes_and_devices_are_no_releases(tmp_path: Path, run: RunCorpus) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", os.devnull):
+        status, _, error = run("from-directories", tmp_path, path)
+        assert (status, error) == (2, f"error: expected a folder or an archive, but {path} is a pipe or device\n")
+
+
 def test_from_directories_compares_archives(tmp_path: Path, run: RunCorpus) -> None:
     old = write_tar(tmp_path / "demo-1.0.tar.gz", {"demo-1.0/a.py": OLD.encode()})
     new = write_zip(tmp_path / "demo-1.1.zip", {"demo-1.1/a.py": NEW.encode()})
@@ -310,6 +349,7 @@ def test_npm_is_only_needed_for_its_packages(run: RunCorpus, monkeypatch: pytest
         (["from-packages", "a==1", "b==2"], "expected two versions of one package"),
         (["from-git", ".", "--suffix", "*"], "expected a suffix"),
         (["from-git", ".", "--min-changed", "2"], "changed share"),
+        (["from-directories", ".", ".", "--name", " "], "expected --name to say something"),
     ],
 )
 def test_wrong_options_are_one_line(arguments: list[str], message: str, run: RunCorpus, tmp_path: Path) -> None:

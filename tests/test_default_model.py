@@ -6,12 +6,15 @@ import importlib.metadata
 import io
 import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import platformdirs
 import pytest
 from rich.console import Console
 
@@ -39,7 +42,7 @@ class World:
         self.num_conversions = 0
         self.missing_modules: set[str] = set()
         self.version = "0.1.2"
-        monkeypatch.setattr(default_model.platformdirs, "user_cache_dir", lambda name: str(self.cache))
+        monkeypatch.setattr(platformdirs, "user_cache_dir", lambda name: str(self.cache))
         monkeypatch.setattr(default_model, "adapter_directory", lambda: self.adapter)
         monkeypatch.setattr(default_model, "find_spec", self._find_spec)
         monkeypatch.setattr(importlib.metadata, "version", lambda name: self.version)
@@ -231,3 +234,19 @@ def test_the_converted_model_is_plain_and_complete(default_model: tuple[Any, Any
     assert model.config.max_position_embeddings == 8192
     assert tokenizer.eos_token == "<|im_end|>"
     assert tokenizer.chat_template
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="only root becomes a user without a home")
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    code = (
+        "import os, sys\n"
+        "from lookahead_edit.targets.user_paths import cache_directory, named_path\n"
+        "os.setuid(54321)\n"  # in no list of users
+        "assert str(named_path('~/x')) == '~/x'\n"
+        "assert str(named_path('~nobody at all/x')) == '~nobody at all/x'\n"
+        "cache_directory()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr.splitlines()[-1].endswith("set HOME or XDG_CACHE_HOME")

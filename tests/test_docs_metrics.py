@@ -35,6 +35,7 @@ def known_names() -> dict[str, set[str]]:
     """Names of samples, and their labels."""
     telemetry = Telemetry(["edits"])
     telemetry.watch_queue(lambda: 0, lambda: 0)
+    telemetry.watch_kept_prompts(lambda: 0)
     telemetry.count_rounds("edits", ROUNDS)
     telemetry.count_error(ValueError())
     names = {}
@@ -71,6 +72,23 @@ def test_every_expression_parses(name: str, tmp_path: Path) -> None:
         rules.write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": records}]}), encoding="utf-8")
     checked = subprocess.run([str(PROMTOOL), "check", "rules", str(rules)], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
+
+
+def test_every_panel_of_the_dashboard_has_a_place_and_a_name_of_its_own() -> None:
+    """What Grafana would put right by itself on loading, or show on top of each other."""
+    panels = json.loads((DOCS / "grafana.json").read_text(encoding="utf-8"))["panels"]
+    assert len({panel["id"] for panel in panels}) == len({panel["title"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {(place["x"] + column, place["y"] + row) for column in range(place["w"]) for row in range(place["h"])}
+        assert max(column for column, _ in cells) < 24
+        assert not taken & cells, panel["title"]
+        taken |= cells
+        names = [target["refId"] for target in panel["targets"]]
+        assert len(set(names)) == len(names)
+        sources = [panel["datasource"], *(target["datasource"] for target in panel["targets"])]
+        assert sources == [{"type": "prometheus", "uid": "${datasource}"}] * len(sources)
 
 
 def test_every_metric_is_in_the_table() -> None:

@@ -32,6 +32,25 @@ def test_an_update_takes_the_place_of_the_instruction():
     assert both.user == "Carefully.\nApply this update:\n```python\nx = 2\n```\n```python\nx = 1\n```"
 
 
+def test_the_instruction_may_stand_behind_the_file_and_the_file_is_the_last_block():
+    prompt = prompt_for("x = 1\n", instruction="Set x to 3.", path="a.py", file_first=True)
+    assert prompt.user == "```python\nx = 1\n```\nSet x to 3."
+    assert prompt.region_text == "x = 1\n"
+    both = prompt_for("x = 1\n", instruction="Carefully.", update="x = 2\n", language="python", file_first=True)
+    assert both.user == "Apply this update:\n```python\nx = 2\n```\n```python\nx = 1\n```\nCarefully."
+    part = prompt_for("a\nb\nc\n", (2, 4), instruction="Go.", file_first=True)
+    assert part.user.startswith("Lines before:\n```\na\n```\n")
+    assert part.user.endswith("Edit only these lines:\n```\nb\n```\nGo.")
+    for each in (prompt, both, part):
+        assert each.user[each.region_start : each.region_end] == each.region_text
+
+
+def test_of_two_edits_of_a_file_the_prompts_begin_alike_as_far_as_the_file_does():
+    first = prompt_for("x = 1\ny = 2\n", instruction="Set y to 3.", file_first=True)
+    second = prompt_for("x = 1\ny = 3\n", instruction="Rename x.", file_first=True)
+    assert first.user[: len("```\nx = 1\ny = ")] == second.user[: len("```\nx = 1\ny = ")]
+
+
 def test_a_range_is_shown_between_the_lines_around_it():
     prompt = prompt_for("\ufeffa\r\nb\r\nc\r\n", (4, 7), instruction="Rename b.", path="x.toml")
     assert prompt.system == "You edit files. Answer with the edited lines in one code block."

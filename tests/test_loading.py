@@ -19,6 +19,7 @@ from tiny_tokenizers import byte_level_tokenizer
 
 from lookahead_edit.editor import GenerateRequest
 from lookahead_edit.targets import loading
+from lookahead_edit.targets.default_model import is_converted_default
 from lookahead_edit.targets.loading import editor_of, load_editor, load_model
 from lookahead_edit.types import InvalidInput, ModelUnavailable
 
@@ -86,6 +87,14 @@ def test_an_answer_ends_at_every_end_token(saved: Path) -> None:
     model, tokenizer = load_model(str(saved))
     model.generation_config.eos_token_id = [4, 5]
     assert editor_of(model, tokenizer).tokenizer.eos_token_ids == {4, 5, tokenizer.eos_token_id}
+
+
+def test_only_the_default_model_has_the_instruction_before_the_file(saved: Path, tmp_path: Path) -> None:
+    """Its adapter was trained so; others reuse more of a prompt with the file first."""
+    assert load_editor(str(saved), device="cpu").config.file_first
+    default = shutil.copytree(saved, tmp_path / "default-model-0123456789abcdef")
+    assert not load_editor(str(default), device="cpu").config.file_first
+    assert not is_converted_default("")
 
 
 def test_a_directory_without_a_config_is_refused(directory: Path) -> None:
@@ -234,4 +243,14 @@ def test_a_broken_conversion_says_what_to_remove(directory: Path, monkeypatch: p
     os.truncate(directory / "model.safetensors", 100)
     monkeypatch.setattr(loading, "default_model_directory", lambda console: directory)
     with pytest.raises(ModelUnavailable, match=f"remove {directory} to have it converted again"):
+        load_model()
+
+
+def test_a_conversion_that_only_lacks_memory_stays(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any, **options: Any) -> Any:
+        raise ModelUnavailable("can't load it: Cannot allocate memory (os error 12)")
+
+    monkeypatch.setattr(loading, "default_model_directory", lambda console: directory)
+    monkeypatch.setattr(loading, "_load", refuse)
+    with pytest.raises(ModelUnavailable, match=r"\(os error 12\)$"):
         load_model()

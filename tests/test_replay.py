@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,6 +35,7 @@ from lookahead_edit.traces import Trace
 from lookahead_edit.types import ContextFile, Draft, InvalidInput, Policy, Source, SourceKind, Tokenizer
 from tests.tiny_tokenizers import byte_level_tokenizer, sentencepiece_tokenizer
 
+SAMPLES = Path(__file__).parent.parent / "benchmarks" / "samples" / "traces.jsonl"
 END = 257
 FILE = "def add(first, second):\n    return first + second\n"
 PROMPT = f"<|im_start|>user\nRename.\n```\n{FILE}```<|im_end|>\n<|im_start|>assistant\n```\n"
@@ -175,6 +180,40 @@ def test_every_drafter_and_policy_replays_every_token(drafter: str, policy: str,
     (replayed,) = replay.add(tokens).values()
     emitted = np.concatenate([finished.tokens for finished in replayed.rounds])
     assert emitted.tolist() == [*tokens.output.tolist(), tokens.end_token_id]
+
+
+WARM_UP = """
+import importlib, pkgutil, sys
+from lookahead_edit import kernels
+from lookahead_edit.config import SpeculationConfig
+from lookahead_edit.drafters import DRAFTERS
+from lookahead_edit.replay import Replay, drafter_factory, policy_factory, tokenize_trace, warm_up
+from lookahead_edit.tokenizer import ByteTokenizer
+from lookahead_edit.traces import read_traces
+
+names = [f"{kernels.__name__}.{each.name}" for each in pkgutil.iter_modules(kernels.__path__)]
+modules = [importlib.import_module(name) for name in names]
+
+def compiled():
+    found = {f"{module.__name__}.{name}": value for module in modules for name, value in vars(module).items()}
+    return {name: len(value.signatures) for name, value in found.items() if hasattr(value, "signatures")}
+
+tokenizer, make_policy = ByteTokenizer(), policy_factory(SpeculationConfig())
+drafters = {name: drafter_factory(SpeculationConfig(drafter=name), tokenizer) for name in DRAFTERS}
+warm_up(drafters.values(), make_policy(0.01), tokenizer)
+before = compiled()
+replay = Replay(drafters, [0.01], make_policy)
+with open(sys.argv[1], "rb") as file:
+    for _, trace in read_traces(file):
+        replay.add(tokenize_trace(trace, tokenizer))
+assert any(before.values())
+assert compiled() == before
+"""
+
+
+def test_once_it_is_warm_a_replay_compiles_nothing_more() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_DISABLE_JIT"}
+    subprocess.run([sys.executable, "-c", WARM_UP, str(SAMPLES)], check=True, timeout=600, env=environment)
 
 
 def test_a_policy_that_knows_no_cost_is_replayed_once() -> None:

@@ -1,16 +1,13 @@
-"""What a data set's tests may do: pass, fail, and nothing to the machine. And task quality, judged by such tests."""
+"""What a data set's tests may do: pass, fail, and nothing to the machine."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from benchmarks import sandbox
-from benchmarks.matrix_quality import Judged, print_quality, read_records
 from benchmarks.sandbox import run_python
-from lookahead_edit.types import InvalidInput
 
 
 @pytest.mark.parametrize(
@@ -49,23 +46,3 @@ def test_the_folder_is_gone_afterwards(tmp_path: Path) -> None:
     found = tmp_path / "where"
     assert run_python(f"import os\nopen({str(found)!r}, 'w').write(os.getcwd())\n")
     assert not Path(found.read_text(encoding="utf-8")).exists()
-
-
-def test_records_without_tests_are_named_by_their_line(tmp_path: Path) -> None:
-    path = tmp_path / "records.jsonl"
-    whole = dict.fromkeys(("id", "before", "after", "tests", "instruction_descriptive"), "x")
-    path.write_text(json.dumps(whole) + "\n\n" + json.dumps(whole | {"id": 2}) + "\n", encoding="utf-8")
-    assert len(read_records(path)) == 2
-    path.write_text(json.dumps(whole) + '\n{"id": 1}\n', encoding="utf-8")
-    with pytest.raises(InvalidInput, match=r"line 2 .* before, after, tests"):
-        read_records(path)
-    path.write_text("\n", encoding="utf-8")
-    with pytest.raises(InvalidInput, match="got none"):
-        read_records(path)
-
-
-def test_quality_counts_only_where_the_tests_run_here(capsys: pytest.CaptureFixture[str]) -> None:
-    found = [Judged("a", True, True, True, True), Judged("b", False, True, False, False)]
-    assert print_quality(found, "m", is_markdown=True) == 0
-    assert "| 2 | 1 | 1 | 1 | 0 |" in capsys.readouterr().out
-    assert print_quality([Judged("a", True, True, True, False)], "m", is_markdown=False) == 1

@@ -18,10 +18,10 @@ from lookahead_edit.config import SamplingConfig, SpeculationConfig
 from lookahead_edit.drafters.guarded import FAILED
 from lookahead_edit.editor import Editor, EditRequest, GenerateRequest, Progress
 from lookahead_edit.engine import Engine
-from lookahead_edit.failures import describe_failure
+from lookahead_edit.failures import describe_failure, is_out_of_memory
 from lookahead_edit.live import LiveRequest
 from lookahead_edit.policy import FixedPolicy
-from lookahead_edit.scheduler import ROUNDS_BEFORE_GROWTH, Scheduler, is_out_of_memory
+from lookahead_edit.scheduler import ROUNDS_BEFORE_GROWTH, Scheduler
 from lookahead_edit.speculation import cost_curve_of, make_policy
 from lookahead_edit.targets.hf import HfTarget
 from lookahead_edit.tokenizer import HfTokenizer

@@ -159,8 +159,11 @@ def test_where_memory_runs_out_passes_get_narrower_unless_bits_depend_on_it(
     assert metrics.acceptance_rate == 1.0
 
 
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
 def test_a_prompt_that_takes_too_much_memory_is_read_in_halves(
-    tiny_model: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tiny_model: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: RuntimeError
 ) -> None:
     model, prompt = tiny_model("llama"), random_tokens(300)
     target = StaticTarget(model, STATIC)
@@ -168,7 +171,7 @@ def test_a_prompt_that_takes_too_much_memory_is_read_in_halves(
 
     def run_out_of_memory(self: PassRunner, cache: Any, tokens: IntArray, *arguments: Any) -> Any:
         if len(tokens) > 100:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+            raise error
         return read(self, cache, tokens, *arguments)
 
     monkeypatch.setattr(PassRunner, "read", run_out_of_memory)

@@ -77,6 +77,38 @@ def test_every_offset_has_a_position_that_leads_back_to_it(text, encoding):
             assert positions.offset(position["line"], position["character"]) == offset
 
 
+@given(NASTY, st.sampled_from(["utf-16", "utf-8", "utf-32"]), st.data())
+def test_positions_may_be_asked_for_in_any_order(text, encoding, data):
+    offsets = [offset for offset in range(len(text) + 1) if not splits_unit(text, offset)]
+    expected = {offset: LinePositions(text, encoding).position(offset) for offset in offsets}
+    positions = LinePositions(text, encoding)
+    for offset in data.draw(st.lists(st.sampled_from(offsets), max_size=20)):
+        assert positions.position(offset) == expected[offset]
+
+
+class Counted(LinePositions):
+    """Counts the characters that it counted the units of."""
+
+    num_counted = 0
+
+    def _num_units(self, text):
+        self.num_counted += len(text)
+        return super()._num_units(text)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8"])
+def test_no_character_of_a_long_line_is_counted_again_and_again(encoding):
+    text = "é😀" * 50_000
+    positions = Counted(text, encoding)
+    width = {"utf-16": 3, "utf-8": 6}[encoding]
+    assert positions.offset(0, 40_000 * width) == 80_000
+    assert positions.num_counted <= len(text)
+    positions.num_counted = 0
+    for offset in range(0, len(text), 1000):
+        assert positions.position(offset) == {"line": 0, "character": offset // 2 * width}
+    assert positions.num_counted <= len(text)
+
+
 def test_a_character_past_the_line_means_its_end_before_the_line_end():
     assert range_to_offsets("ab\r\ncd", span((0, 99), (1, 99))) == (2, 6)
     assert range_to_offsets("é\n", span((0, 0), (0, 7)), "utf-8") == (0, 1)

@@ -88,7 +88,7 @@ def test_a_character_that_went_with_all_around_it_is_warned_of() -> None:
     text, warnings = characters_of("a\nseparator = x\x04y\n").put_back("a\nseparator = \n")
     assert text == "a\nseparator = \n"
     assert warnings == [
-        "line 11 had U+0004, which the model's tokenizer can't write: it is gone with the text around it"
+        "line 11 has U+0004, which the model's tokenizer can't write: the answer leaves it out with the text around it"
     ]
 
 

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookahead_edit.traces import BadLine, Trace, format_trace, parse_trace, read_traces, write_traces
+from lookahead_edit.text_json_lines import BadLine
+from lookahead_edit.traces import Trace, format_trace, parse_trace, read_traces, write_traces
 from lookahead_edit.types import ContextFile, InvalidInput
 
 SAMPLES = Path(__file__).parent.parent / "benchmarks" / "samples" / "traces.jsonl"
@@ -69,8 +70,8 @@ def test_unknown_fields_and_blank_lines_are_ignored_and_null_is_absent() -> None
 
 BAD_LINES = {
     "broken JSON": (b'{"id" "a"}', "expected JSON, got an error at character 7 (Expecting ':' delimiter)"),
-    "deep nesting": (b"[" * 100_000, "expected JSON, got RecursionError"),
-    "a huge number": (b'{"id": ' + b"9" * 5000 + b"}", "expected JSON, got ValueError"),
+    "deep nesting": (b"[" * 100_000, "expected JSON, got too many brackets inside one another"),
+    "a huge number": (b'{"id": ' + b"9" * 5000 + b"}", "expected JSON, got a number of too many digits"),
     "no object": (b"[1]", "expected an object, got an array"),
     "a number": (b"7", "expected an object, got a number"),
     "no id": (b'{"prompt": "x", "output": "y"}', "expected a field id, got none"),

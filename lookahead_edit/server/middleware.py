@@ -101,6 +101,7 @@ class Entrance:
             method = "GET" if scope["method"] == "HEAD" else scope["method"]
             scope = {**scope, "path": canonical_path(scope["path"]), "method": method}
             headers = Headers(scope=scope)
+            _check_framing(headers)
             if self.checks_host:
                 self._check_host(headers.get("host"))
             if self.api_key is not None and scope["path"] not in KEYLESS_PATHS:
@@ -151,6 +152,17 @@ class Cors(CORSMiddleware):
         answer = error_response(refusal, "")
         answer.headers["vary"] = "Origin"
         return answer
+
+
+def _check_framing(headers: Headers) -> None:
+    # Where the body ends must be beyond doubt: a proxy may go by the other header, and take what follows for another
+    # client's request (RFC 9112, section 6.3).
+    if "transfer-encoding" in headers and "content-length" in headers:
+        raise HttpError(
+            "expected Content-Length or Transfer-Encoding, got both",
+            code="invalid_value",
+            headers={"connection": "close"},
+        )
 
 
 def _offered_keys(headers: Headers) -> list[bytes]:

@@ -16,6 +16,7 @@ from prometheus_client import disable_created_metrics
 from lookahead_edit.config import ServerConfig
 from lookahead_edit.editor import Editor
 from lookahead_edit.server.app import create_app
+from lookahead_edit.server.http_protocol import MAX_HEADER_BYTES, protocol_of
 from lookahead_edit.server.middleware import is_loopback
 from lookahead_edit.server.worker import Worker
 from lookahead_edit.types import InvalidInput, LookaheadEditError, ModelUnavailable
@@ -70,6 +71,8 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http=protocol_of(config),
+                h11_max_incomplete_event_size=MAX_HEADER_BYTES,
                 log_level="warning",
                 access_log=False,
                 server_header=False,

@@ -102,6 +102,15 @@ class Telemetry:
         waiting = Gauge("lookahead:num_requests_waiting", "Requests in the queue.", registry=self.registry)
         waiting.set_function(num_waiting)
 
+    def watch_kept_prompts(self, num_bytes: Callable[[], float]) -> None:
+        """Asks the function whenever the counters are read."""
+        kept = Gauge(
+            "lookahead:kept_prompt_bytes",
+            "Memory of finished requests' prompts, kept for others that begin alike.",
+            registry=self.registry,
+        )
+        kept.set_function(num_bytes)
+
     def count_error(self, error: Exception) -> None:
         """Counts a request that ends in an error."""
         if isinstance(error, RequestStopped):

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from hashlib import blake2b
 from time import monotonic
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from lookahead_edit.config import RouteConfig, ServerConfig
 from lookahead_edit.editor import Editor, EditRequest, GenerateRequest, Progress
@@ -22,6 +22,7 @@ from lookahead_edit.server.jobs import Job
 from lookahead_edit.server.middleware import is_loopback
 from lookahead_edit.server.model_thread import ModelThread, News
 from lookahead_edit.server.telemetry import Telemetry
+from lookahead_edit.server.trace_log import TraceLog
 from lookahead_edit.types import (
     DeadlineExceeded,
     LookaheadEditError,
@@ -39,6 +40,15 @@ Answer = TypeVar("Answer")
 
 # Jobs are opened before there is a place for them, so that no place waits for an index to be built.
 NUM_OPENED_AHEAD = 1
+
+
+@runtime_checkable
+class KeepsPrompts(Protocol):
+    """A target that keeps what it has read."""
+
+    @property
+    def num_kept_prompt_bytes(self) -> int:
+        """Of finished rows, for others that begin alike."""
 
 
 class Worker:
@@ -68,7 +78,11 @@ class Worker:
         self._open_threads = FairThreads("open")
         self._answer_threads = FairThreads("answer")
         self._serving: asyncio.Task[None] | None = None
+        self._trace_log: TraceLog | None = None
+        if config.trace_log is not None:
+            self._trace_log = TraceLog(config.trace_log, config.max_trace_log_bytes)
         telemetry.watch_queue(lambda: self.num_running, lambda: self.num_waiting)
+        telemetry.watch_kept_prompts(lambda: self.num_kept_prompt_bytes)
 
     # 1) What others may ask
 
@@ -80,6 +94,12 @@ class Worker:
     def num_waiting(self) -> int:
         opened = sum(not job.is_over and job not in self._running for job in self._handed_over)
         return len(self._queue) + opened
+
+    @property
+    def num_kept_prompt_bytes(self) -> int:
+        """Of finished requests; 0 where the target keeps none, or doesn't tell."""
+        target = None if self._editor is None else self._editor.target
+        return target.num_kept_prompt_bytes if isinstance(target, KeepsPrompts) else 0
 
     @property
     def is_idle(self) -> bool:
@@ -274,6 +294,8 @@ class Worker:
             job.deliver(await self.conclude(job, live.result))
         except Exception as error:
             job.stop(error)
+        if self._trace_log is not None and self._editor is not None:
+            await asyncio.to_thread(self._trace_log.add, job.id, live, self._editor.tokenizer)
 
     def _let_go(self, job: Job) -> None:
         self._handed_over.pop(job, None)

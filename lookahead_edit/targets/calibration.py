@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import platformdirs
 import torch
 
 from lookahead_edit.config import SamplingConfig, TargetConfig
@@ -30,7 +29,8 @@ from lookahead_edit.cost import CostCurve
 from lookahead_edit.targets.batch_costs import with_batches
 from lookahead_edit.targets.hf import HfTarget
 from lookahead_edit.targets.roofline import num_parameters
-from lookahead_edit.types import Draft, IntArray, Row, Target, never
+from lookahead_edit.targets.user_paths import cache_directory
+from lookahead_edit.types import Draft, IntArray, ModelUnavailable, Row, Target, never
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -128,8 +128,8 @@ def calibration_path(model: PreTrainedModel, config: TargetConfig | None = None)
     key = json.dumps(_circumstances(model, config or TargetConfig()), sort_keys=True)
     name = hashlib.sha256(key.encode()).hexdigest()[:16]
     try:
-        return Path(platformdirs.user_cache_dir("lookahead-edit")) / "calibration" / f"{name}.json"
-    except (OSError, RuntimeError):  # no home directory
+        return cache_directory() / "calibration" / f"{name}.json"
+    except ModelUnavailable:
         return None
 
 

@@ -22,9 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import platformdirs
-
 from lookahead_edit.targets.quiet import quiet_transformers
+from lookahead_edit.targets.user_paths import cache_directory
 from lookahead_edit.types import ModelUnavailable
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ def default_model_directory(console: Console | None = None) -> Path:
     Raises:
         ModelUnavailable: something is missing or broken, or there is no room; one line says what to do.
     """
-    cache = Path(platformdirs.user_cache_dir("lookahead-edit"))
+    cache = cache_directory()
     directory = cache / f"{DIRECTORY_PREFIX}{_key()}"
     if directory.is_dir():
         return directory
@@ -127,6 +126,11 @@ def default_model_directory(console: Console | None = None) -> Path:
         raise ModelUnavailable(f"can't write the default model to {cache}: {error.strerror or error}") from error
     _remove_others(cache, directory)
     return directory
+
+
+def is_converted_default(path: str) -> bool:
+    """Whether this is where a conversion of the default model lies, as models tell where they were loaded from."""
+    return Path(path).name.startswith(DIRECTORY_PREFIX)
 
 
 def _key() -> str:

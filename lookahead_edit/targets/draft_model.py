@@ -266,8 +266,8 @@ def require_same_vocabulary(draft: Mapping[str, int], target: Mapping[str, int])
         return
     other = sum(draft.get(text) != token for text, token in target.items())
     raise InvalidInput(
-        f"expected a draft model with the target's vocabulary of {len(target)} tokens, got one of {len(draft)}, "
-        f"in which {other} of them are missing or have another id",
+        f"expected a draft model with the target's vocabulary of {len(target)} tokens, got one of {len(draft)}: "
+        f"{other} of them are missing or have another id, {len(draft.keys() - target.keys())} are others",
         param="draft_model",
     )
 

@@ -121,6 +121,11 @@ class HfTarget:
         return int(getattr(self.model.config.get_text_config(), "max_position_embeddings", None) or 2**31 - 1)
 
     @property
+    def num_kept_prompt_bytes(self) -> int:
+        """Memory of finished rows' keys and values, kept for rows that begin alike."""
+        return self.prefix_cache.num_bytes
+
+    @property
     def config(self) -> TargetConfig:
         """What it was made with."""
         return self._config

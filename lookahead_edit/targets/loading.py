@@ -11,10 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lookahead_edit.config import TargetConfig
+from lookahead_edit.config import EditConfig, TargetConfig
 from lookahead_edit.editor import Editor
-from lookahead_edit.targets.default_model import default_model_directory, dequantize_options, one_line, require_gguf
+from lookahead_edit.targets.default_model import (
+    default_model_directory,
+    dequantize_options,
+    is_converted_default,
+    one_line,
+    require_gguf,
+)
 from lookahead_edit.targets.quiet import quiet_transformers
+from lookahead_edit.targets.user_paths import named_path
 from lookahead_edit.types import InvalidInput, ModelUnavailable
 
 if TYPE_CHECKING:
@@ -66,8 +73,13 @@ def editor_of(
     end_token_ids = {configured} if isinstance(configured, int) else set(configured or ())
     if tokenizer.eos_token_id is not None:
         end_token_ids.add(tokenizer.eos_token_id)
-    name = model_name or model.config.name_or_path or type(model).__name__
-    return Editor(make_target(model, target), HfTokenizer(tokenizer, frozenset(end_token_ids)), model_name=name)
+    path = model.config.name_or_path or ""
+    return Editor(
+        make_target(model, target),
+        HfTokenizer(tokenizer, frozenset(end_token_ids)),
+        model_name=model_name or path or type(model).__name__,
+        config=EditConfig(file_first=not is_converted_default(path)),
+    )
 
 
 def is_default(name: str | None) -> bool:
@@ -97,9 +109,11 @@ def load_model(
         try:
             return _load(str(directory), dtype, device)
         except ModelUnavailable as error:
+            if "allocate memory" in str(error):  # nothing is wrong with the files
+                raise
             raise ModelUnavailable(f"{error}; remove {directory} to have it converted again") from error
     require_model(name)
-    path = Path(str(name)).expanduser()
+    path = named_path(str(name))
     if name and path.is_dir():
         return _load(str(path), dtype, device)
     if path.is_file():
@@ -111,7 +125,7 @@ def require_model(name: str | None) -> None:
     """Raises ModelUnavailable where no model of that name can be found. Loads nothing, but may ask the hub once."""
     if is_default(name):
         return
-    path = Path(str(name)).expanduser()
+    path = named_path(str(name))
     if name and path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelUnavailable(f"can't load {name}: the directory has no config.json")

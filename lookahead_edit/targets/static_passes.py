@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from lookahead_edit.failures import is_out_of_memory
 from lookahead_edit.targets.default_model import one_line
 from lookahead_edit.targets.static_attention import causal_mask, static_attention
 from lookahead_edit.targets.static_cache import StaticRowCache
@@ -165,9 +166,9 @@ class PassRunner:
         block, attended = torch.from_numpy(values).to(self._device, copy=True), self._attended(num_attended)
         try:
             replay, logits = self._recorder.record(lambda: self._run(block, attended, cache))
-        except torch.OutOfMemoryError:
-            raise
         except Exception as error:
+            if is_out_of_memory(error):
+                raise
             logger.warning("passes are not recorded, each is launched kernel by kernel: %s", one_line(error))
             self._recorder = None
             return None
@@ -181,9 +182,9 @@ class PassRunner:
                     with torch._dynamo.config.patch(recompile_limit=MAX_COMPILATIONS):
                         compiled: Tensor = self._compiled(self._model, self._shape, block, attended, cache)
                     return compiled
-                except torch.OutOfMemoryError:
-                    raise
                 except Exception as error:
+                    if is_out_of_memory(error):
+                        raise
                     name = type(self._model).__name__
                     cause = getattr(error, "inner_exception", error)  # what a backend raised is wrapped
                     logger.warning("%s is not compiled, its passes run eagerly: %s", name, one_line(cause))

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
+from lookahead_edit.failures import is_out_of_memory
 from lookahead_edit.targets.default_model import one_line
 from lookahead_edit.targets.packing import reason_against_packing
 from lookahead_edit.targets.reading import CACHE_KEYWORDS, Block, takes
@@ -174,9 +175,9 @@ class StaticReader:
         self._grow(cache, num_attended)
         try:
             return self._runner.read(cache, tokens, start, num_attended, num_logits)
-        except torch.OutOfMemoryError as error:
+        except RuntimeError as error:
             half = (len(tokens) - num_logits) // 2
-            if self.is_deterministic or not half:
+            if not is_out_of_memory(error) or self.is_deterministic or not half:
                 raise
             logger.warning("memory ran out, %d tokens are read in two passes: %s", len(tokens), one_line(error))
             self._idle.clear()
@@ -188,8 +189,8 @@ class StaticReader:
         while True:
             try:
                 logits = [self._pass(cache, tokens, start, part) for part in self._parts(start, len(tokens))]
-            except torch.OutOfMemoryError as error:
-                if len(self.widths) == 1:
+            except RuntimeError as error:
+                if not is_out_of_memory(error) or len(self.widths) == 1:
                     raise
                 logger.warning(
                     "memory ran out, no pass is %d tokens wide any more: %s", self.widths[-1], one_line(error)
@@ -228,7 +229,9 @@ class StaticReader:
         """Gives idle caches up where there is no room for another one."""
         try:
             return allocate()
-        except torch.OutOfMemoryError as error:
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             if not self._idle:
                 # Not torch's error: a narrower pass would need the cache as well.
                 raise MemoryError(f"no memory for a cache of {num_tokens} tokens: {one_line(error)}") from None

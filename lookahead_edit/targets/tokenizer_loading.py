@@ -7,11 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from lookahead_edit.targets.default_model import DIRECTORY_PREFIX, find_gguf, one_line, require_gguf
 from lookahead_edit.targets.loading import hub_problem, is_default
 from lookahead_edit.targets.quiet import quiet_transformers
+from lookahead_edit.targets.user_paths import cache_directory, named_path
 from lookahead_edit.tokenizer import HfTokenizer
 from lookahead_edit.types import ModelUnavailable
 
@@ -33,7 +32,7 @@ def load_tokenizer(name: str | None = None) -> HfTokenizer:
     if is_default(name):
         return _load_default()
     name = str(name)
-    path = Path(name).expanduser()
+    path = named_path(name)
     if path.is_dir():
         if not any((path / file).is_file() for file in TOKENIZER_FILES):
             raise ModelUnavailable(f"can't load {name}: the directory has no tokenizer.json")
@@ -47,8 +46,7 @@ def load_tokenizer(name: str | None = None) -> HfTokenizer:
 
 def _load_default() -> HfTokenizer:
     """Out of the converted model where there is one; converting 540 MB for a tokenizer would be too much."""
-    cache = Path(platformdirs.user_cache_dir("lookahead-edit"))
-    for directory in sorted(cache.glob(f"{DIRECTORY_PREFIX}*/")):
+    for directory in sorted(cache_directory().glob(f"{DIRECTORY_PREFIX}*/")):
         if (directory / "tokenizer.json").is_file():
             return _load(str(directory), partial(_from_pretrained, str(directory)))
     gguf = find_gguf()

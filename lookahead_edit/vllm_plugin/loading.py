@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from lookahead_edit.config import EditConfig
+from lookahead_edit.targets.default_model import is_converted_default
 from lookahead_edit.targets.loading import DEFAULT_MODEL_NAME, is_default
 from lookahead_edit.targets.tokenizer_loading import load_tokenizer
 from lookahead_edit.tokenizer import HfTokenizer
@@ -116,7 +118,8 @@ def load_engine_editor(
         max_context_tokens=int(model_config.max_model_len),
         vocab_size=int(model_config.get_vocab_size()),
     )
-    return EngineEditor(target, tokenizer, model_name=DEFAULT_MODEL_NAME if is_default(name) else str(name))
+    model_name = DEFAULT_MODEL_NAME if is_default(name) else str(name)
+    return EngineEditor(target, tokenizer, model_name=model_name, config=_edit_config(str(model)))
 
 
 def connect_engine_editor(url: str, name: str | None = None, *, api_key: str | None = None) -> EngineEditor:
@@ -140,7 +143,11 @@ def connect_engine_editor(url: str, name: str | None = None, *, api_key: str | N
     except ModelUnavailable as error:
         raise ModelUnavailable(f"{error}; name it with --model") from error
     target = RemoteVllmTarget(address, model, api_key=api_key)
-    return EngineEditor(target, tokenizer, model_name=model.name)
+    return EngineEditor(target, tokenizer, model_name=model.name, config=_edit_config(model.root))
+
+
+def _edit_config(path: str) -> EditConfig:
+    return EditConfig(file_first=not is_converted_default(path))
 
 
 def make_sampling_params(row: Row, extra_args: Mapping[str, Any], max_tokens: int) -> Any:

@@ -1,0 +1,117 @@
+"""What was asked and answered, as traces that `lookahead-edit replay` reads. Off unless the operator names a file."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from lookahead_edit.scheduler import AnyLiveRequest
+from lookahead_edit.traces import Trace, format_trace
+from lookahead_edit.types import ContextFile, IntArray, InvalidInput, Source, SourceKind, Tokenizer
+
+logger = logging.getLogger(__name__)
+
+MODE = 0o600  # prompts are nobody else's business
+
+
+class TraceLog:
+    """Appends a line for each answered request; threads may share it.
+
+    A line that can't be written ends the log with one line on the server's own, and no request: traces are for later.
+
+    Args:
+        path: made if it isn't there, readable by its owner alone.
+        max_bytes: of the file; where it would grow beyond that, nothing more is written.
+
+    Raises:
+        InvalidInput: the file can't be opened.
+    """
+
+    def __init__(self, path: str, max_bytes: int) -> None:
+        self._path = Path(path)
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._is_open = True
+        try:
+            os.close(self._open())
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "not a file name"
+            raise InvalidInput(f"can't write {path}: {reason}", param="trace_log", code="unwritable_file") from None
+
+    def add(self, name: str, live: AnyLiveRequest, tokenizer: Tokenizer) -> None:
+        """The trace of a request that is finished, under this name."""
+        if not self._is_open or not len(live.sequence.output):
+            return
+        try:
+            line = format_trace(trace_of(name, live, tokenizer))
+        except InvalidInput as error:  # an answer without text, or a text that a trace can't hold
+            logger.debug("no trace of %s: %s", name, error)
+            return
+        with self._lock:
+            if self._is_open:
+                self._write(line)
+
+    def _write(self, line: bytes) -> None:
+        try:
+            descriptor = self._open()
+            try:
+                if os.fstat(descriptor).st_size + len(line) > self._max_bytes:
+                    self._is_open = False
+                    logger.warning("%s has reached %d bytes: no more traces", self._path, self._max_bytes)
+                    return
+                while line:  # opened anew for each, so that it may be moved away meanwhile
+                    line = line[os.write(descriptor, line) :]
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            self._is_open = False
+            logger.warning("can't write %s, no more traces: %s", self._path, error.strerror)
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), MODE)
+
+
+def trace_of(name: str, live: AnyLiveRequest, tokenizer: Tokenizer) -> Trace:
+    """The prompt as the model read it, markers included, and the answer as it was written, without its end token.
+
+    A prediction is told as a file of context: it was drafted from, and never read by the model.
+    """
+    texts = _Texts(tokenizer)
+    sequence = live.sequence
+    tokens, end = sequence.tokens[: sequence.num_prompt_tokens], tokenizer.eos_token_ids
+    output = sequence.output
+    if int(output[-1]) in end:
+        output = output[:-1]
+    file = next((source for source in live.sources if source.prompt_start is not None), None)
+    others = [source for source in live.sources if source is not file]
+    return Trace(
+        name,
+        texts.of(tokens),
+        texts.of(output),
+        None if file is None else texts.of(file.tokens),
+        tuple(_context_file(source, texts) for source in others),
+    )
+
+
+def _context_file(source: Source, texts: _Texts) -> ContextFile:
+    unnamed = "prediction" if source.kind == SourceKind.PREDICTION else source.kind.label
+    return ContextFile(source.path or unnamed, texts.of(source.tokens))
+
+
+class _Texts:
+    """Texts of tokens with special ones spelled out, as `Tokenizer.encode` reads them."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        special: Sequence[str] = tokenizer.special_texts
+        self._special = {int(tokens[0]): text for text in special if len(tokens := tokenizer.encode(text)) == 1}
+
+    def of(self, tokens: IntArray) -> str:
+        parts = []
+        for token in tokens.tolist():
+            special = self._special.get(token)
+            parts.append(special.encode() if special is not None else self._tokenizer.token_bytes(token) or b"")
+        return b"".join(parts).decode("utf-8", "replace")
