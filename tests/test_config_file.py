@@ -99,7 +99,7 @@ BAD_FILES = {
     "[servers]": "expected the file to have the keys drift, routes, server, got servers",
     "port = 1": "expected the file to have the keys drift, routes, server, got port",
     "server = 3": "expected server to be a table, got a number",
-    "[server]\nprot = 1": r"expected \[server\] to have the keys api_key, .*, port, stalled_seconds, trace_log, got prot",
+    "[server]\nprot = 1": r"expected \[server\] to have the keys api_key, .*, port, .*, trace_log, got prot",
     "[server]\nroutes = []": r"expected \[server\] to have the keys .*, got routes",
     "[server]\nport = '80'": "expected server.port to be a whole number, got a string",
     "[server]\nport = true": "expected server.port to be a whole number, got true",
