@@ -43,6 +43,8 @@ def tokenize_trace(trace: Trace, tokenizer: Tokenizer) -> TokenTrace:
         Source(SourceKind.CONTEXT, tokenizer.encode(other.text, parse_special=False), path=other.path)
         for other in trace.context
     )
+    if trace.prediction:
+        others = (Source(SourceKind.PREDICTION, tokenizer.encode(trace.prediction, parse_special=False)), *others)
     sources = others if file is None else (file, *others)
     return TokenTrace(trace.id, prompt, output, sources, _end_token_id(tokenizer, prompt, output, sources))
 

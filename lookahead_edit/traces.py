@@ -1,6 +1,7 @@
 """Logged traffic: one prompt and what the model answered, one JSON object a line. Knows texts only.
 
-A line: ``{"id", "prompt", "output", "source"?, "context"?: [{"path", "text"}]}``. Further fields are ignored.
+A line: ``{"id", "prompt", "output", "source"?, "prediction"?, "context"?: [{"path", "text"}]}``. Further fields are
+ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Trace:
     """A prompt and its answer.
 
     `source` is the text being edited and stands verbatim in `prompt`; None where nothing is edited. `context` is
-    draft-only text: other files of the workspace, that never enter the prompt.
+    draft-only text: other files of the workspace, that never enter the prompt. `prediction` is a guess of the answer,
+    which the model never reads either.
     """
 
     id: str
@@ -37,6 +39,7 @@ class Trace:
     output: str
     source: str | None = None
     context: tuple[ContextFile, ...] = ()
+    prediction: str | None = None
 
 
 def read_traces(
@@ -46,7 +49,7 @@ def read_traces(
 
     Example:
         >>> list(read_traces(BufferedReader(BytesIO(b'{"id": "a", "prompt": "1 2", "output": "1"}'))))
-        [(1, Trace(id='a', prompt='1 2', output='1', source=None, context=()))]
+        [(1, Trace(id='a', prompt='1 2', output='1', source=None, context=(), prediction=None))]
     """
     for line_number, document in read_objects(file, on_bad_line, max_line_bytes=max_line_bytes):
         try:
@@ -76,6 +79,7 @@ def _trace(document: Mapping[str, Any]) -> Trace:
         output=_text(document, "output"),
         source=None if document.get("source") is None else _text(document, "source"),
         context=tuple(_context_file(number, value) for number, value in enumerate(context or ())),
+        prediction=None if document.get("prediction") is None else _text(document, "prediction"),
     )
     check_trace(trace)
     return trace
@@ -84,6 +88,7 @@ def _trace(document: Mapping[str, Any]) -> Trace:
 def check_trace(trace: Trace) -> None:
     """Raises InvalidInput for a trace that can't be replayed or written; what `parse_trace` checks beyond types."""
     texts = {"id": trace.id, "prompt": trace.prompt, "output": trace.output, "source": trace.source or ""}
+    texts["prediction"] = trace.prediction or ""
     for number, file in enumerate(trace.context):
         texts |= {f"context[{number}].path": file.path, f"context[{number}].text": file.text}
     for name, text in texts.items():
@@ -104,6 +109,8 @@ def format_trace(trace: Trace) -> bytes:
     document: dict[str, Any] = {"id": trace.id, "prompt": trace.prompt, "output": trace.output}
     if trace.source is not None:
         document["source"] = trace.source
+    if trace.prediction is not None:
+        document["prediction"] = trace.prediction
     if trace.context:
         document["context"] = [{"path": file.path, "text": file.text} for file in trace.context]
     return json.dumps(document, ensure_ascii=False).encode("utf-8") + b"\n"

@@ -23,7 +23,7 @@ from lookahead_edit.speculation import make_policy
 from lookahead_edit.targets.recorded import RecordedTarget
 from lookahead_edit.tokenizer import ByteTokenizer, HfTokenizer
 from lookahead_edit.traces import Trace, read_traces
-from lookahead_edit.types import InvalidInput, Tokenizer
+from lookahead_edit.types import InvalidInput, SourceKind, Tokenizer
 
 TEXT = "total = 1\nprint(total)\n"
 EDITED = "price = 1\nprint(price)\n"
@@ -63,7 +63,10 @@ def test_an_edit_is_replayed_as_it_was_served(tmp_path: Path, make: Any) -> None
     assert first.id != second.id
     assert first.source == TEXT
     assert first.output == f"{EDITED}```\n"
-    assert [(file.path, file.text) for file in first.context] == [("prediction", EDITED), ("other.py", "price = 2\n")]
+    assert [(file.path, file.text) for file in first.context] == [("other.py", "price = 2\n")]
+    assert first.prediction == EDITED
+    kinds = [source.kind for source in tokenize_trace(first, tokenizer).sources]
+    assert kinds == [SourceKind.FILE, SourceKind.PREDICTION, SourceKind.CONTEXT]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     plain = {**body, "instruction": "Rename total to price."}
     request = EditRequest(TEXT, instruction=plain["instruction"])

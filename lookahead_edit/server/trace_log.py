@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lookahead_edit.scheduler import AnyLiveRequest
 from lookahead_edit.traces import Trace, format_trace
-from lookahead_edit.types import ContextFile, IntArray, InvalidInput, Source, SourceKind, Tokenizer
+from lookahead_edit.types import ContextFile, IntArray, InvalidInput, SourceKind, Tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -75,10 +75,7 @@ class TraceLog:
 
 
 def trace_of(name: str, live: AnyLiveRequest, tokenizer: Tokenizer) -> Trace:
-    """The prompt as the model read it, markers included, and the answer as it was written, without its end token.
-
-    A prediction is told as a file of context: it was drafted from, and never read by the model.
-    """
+    """The prompt as the model read it, markers included, and the answer as it was written, without its end token."""
     texts = _Texts(tokenizer)
     sequence = live.sequence
     tokens, end = sequence.tokens[: sequence.num_prompt_tokens], tokenizer.eos_token_ids
@@ -86,19 +83,16 @@ def trace_of(name: str, live: AnyLiveRequest, tokenizer: Tokenizer) -> Trace:
     if int(output[-1]) in end:
         output = output[:-1]
     file = next((source for source in live.sources if source.prompt_start is not None), None)
-    others = [source for source in live.sources if source is not file]
+    prediction = next((source for source in live.sources if source.kind == SourceKind.PREDICTION), None)
+    others = [source for source in live.sources if source is not file and source is not prediction]
     return Trace(
         name,
         texts.of(tokens),
         texts.of(output),
         None if file is None else texts.of(file.tokens),
-        tuple(_context_file(source, texts) for source in others),
+        tuple(ContextFile(source.path or source.kind.label, texts.of(source.tokens)) for source in others),
+        None if prediction is None else texts.of(prediction.tokens),
     )
-
-
-def _context_file(source: Source, texts: _Texts) -> ContextFile:
-    unnamed = "prediction" if source.kind == SourceKind.PREDICTION else source.kind.label
-    return ContextFile(source.path or unnamed, texts.of(source.tokens))
 
 
 class _Texts:
