@@ -122,7 +122,7 @@ def advise(
 
 
 def _machine(editor: Editor, display: Display) -> Machine:
-    from lookahead_edit.cli_calibrate import calibrate_editor
+    from lookahead_edit.cli_calibrate import TOO_SLOW, calibrate_editor
     from lookahead_edit.targets.calibration import device_name
     from lookahead_edit.targets.hf import HfTarget
     from lookahead_edit.targets.roofline import cache_bytes_per_token
@@ -130,7 +130,7 @@ def _machine(editor: Editor, display: Display) -> Machine:
     with display.live("measuring what a pass costs"):
         calibration = calibrate_editor(editor)
     if calibration is None:
-        raise UnsupportedModel(f"{editor.model_name} could not be measured: its passes take too long here; use --cost")
+        raise UnsupportedModel(f"{editor.model_name} could not be measured: {TOO_SLOW}, or use --cost")
     assert isinstance(editor.target, HfTarget)
     loaded = editor.target.model
     dtype = str(loaded.dtype).removeprefix("torch.")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lookahead_edit.targets.roofline import Roofline
 
 TABLE_WIDTH = 80
+TOO_SLOW = "its passes take too long here; is the machine busy? try again once it is quiet"
 
 CALIBRATE_EXAMPLES = """\b
 Examples:
@@ -58,7 +59,7 @@ def calibrate(
     with display.live("measuring"):
         calibration = calibrate_editor(editor, force=force)
     if calibration is None:
-        raise UnsupportedModel(f"{editor.model_name} could not be measured: its passes take too long here")
+        raise UnsupportedModel(f"{editor.model_name} could not be measured: {TOO_SLOW}")
     roofline = None if plot is None else _roofline(editor)
     if plot is not None and roofline is not None:
         from lookahead_edit.cli_plot_cost import plot_cost_curve
