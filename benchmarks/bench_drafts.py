@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import platformdirs
 from rich.console import Console
 from rich.progress import Progress
 
@@ -57,6 +56,7 @@ from benchmarks.report import rich_table
 from benchmarks.trace_sets import SetSpec, TraceSet, read_set, without_context
 from lookahead_edit.replay_explain import explain
 from lookahead_edit.replay_figures import DEFAULT_COSTS
+from lookahead_edit.targets.user_paths import cache_directory
 
 MIDDLE_COST = 0.01  # at which losses and estimates are looked at
 NUM_SHOWN_ROUNDS = 3  # of each trace that ours loses
@@ -98,7 +98,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument(
         "--cache",
         type=Path,
-        default=Path(platformdirs.user_cache_dir("lookahead-edit")) / "bench_drafts",
+        default=cache_directory() / "bench_drafts",
         metavar="FOLDER",
         help="where the peers' counts are kept, a cache directory of the user by default",
     )

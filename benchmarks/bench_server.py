@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,6 +26,7 @@ import httpx
 
 from benchmarks.edit_set import BenchEdit, chosen_edits
 from benchmarks.environment import environment, load_average
+from benchmarks.server_process import server_process
 
 MODES = ("off", "on", "auto")
 ROUTES = "\n".join(f'[routes.{mode}]\nspeculation = "{mode}"\n' for mode in MODES)
@@ -90,24 +90,9 @@ def server(arguments: argparse.Namespace) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "server.toml"
         config.write_text(f"[server]\nmax_queued_requests = 256\n{ROUTES}", encoding="utf-8")
-        command = [sys.executable, "-m", "lookahead_edit.cli", "serve", "--port", "0", "--config", str(config)]
-        command += [*(["--model", arguments.model] if arguments.model else []), *arguments.serve_options.split()]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        try:
-            yield _address_of(process)
-        finally:
-            process.terminate()
-            process.communicate(timeout=60)
-
-
-def _address_of(process: subprocess.Popen[str]) -> str:
-    assert process.stderr is not None
-    printed = []
-    for line in process.stderr:
-        printed.append(line)
-        if line.startswith("ready: "):
-            return line.split()[1]
-    raise RuntimeError(f"expected a server, got {''.join(printed)}")
+        options = ["--config", str(config), *arguments.serve_options.split()]
+        with server_process(arguments.model, options, Path(folder) / "server.log") as (address, _):
+            yield address
 
 
 def bodies(edits: Sequence[BenchEdit], max_tokens: int | None) -> list[dict[str, Any]]:

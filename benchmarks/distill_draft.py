@@ -18,7 +18,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -30,6 +29,7 @@ from benchmarks.distill_training import Distiller, DistillOptions, load_state
 from benchmarks.environment import environment
 from lookahead_edit.targets.loading import DEFAULT_MODEL_NAME, is_default, load_model
 from lookahead_edit.targets.roofline import num_parameters
+from lookahead_edit.targets.user_paths import cache_directory
 from lookahead_edit.types import LookaheadEditError
 
 MODEL_DIRECTORY, REPORT_FILE, LOG_FILE = "model", "report.json", "log.jsonl"
@@ -38,7 +38,7 @@ MODEL_DIRECTORY, REPORT_FILE, LOG_FILE = "model", "report.json", "log.jsonl"
 def default_directory(model: str | None) -> Path:
     """Where the run of a target lies in the user's cache; its draft model is in `model` there."""
     name = DEFAULT_MODEL_NAME if is_default(model) else Path(str(model)).name
-    return Path(platformdirs.user_cache_dir("lookahead-edit")) / f"draft-model-{name}"
+    return cache_directory() / f"draft-model-{name}"
 
 
 def train(distiller: Distiller, directory: Path, seconds_limit: float, save_every: int) -> bool:

@@ -12,7 +12,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,7 @@ def _measure(parsed: argparse.Namespace, path: Path, told: Console) -> None:
         _teller(told)(f"left out, for there is no model to draft with: {', '.join(sorted(left_out))}")
     # Draft lengths go by it, and somebody may have measured it anew since the first part of the file.
     curve = results.header["cost_curve"]
-    bench = replace(bench, cost_curve=None if curve is None else _curve_of(curve))
+    bench = replace(bench, cost_curve=None if curve is None else CostCurve.from_json(curve))
     run_profile(bench, profile, results, _teller(told))
 
 
@@ -197,7 +197,7 @@ def _facts(editor: Editor, bench: Bench, parsed: argparse.Namespace) -> dict[str
         "draft_weights": weights_fingerprint(draft_model) if draft_model is not None else None,
         "draft_weight_bytes": weight_bytes(draft_model) if draft_model is not None else 0,
         "is_calibrated": stored_curve(model) is not None,
-        "cost_curve": None if curve is None else json.loads(json.dumps(asdict(curve))),
+        "cost_curve": None if curve is None else curve.to_json(),
         "max_tokens": None,
         "records": None,
         "commit": commit(),
@@ -205,15 +205,6 @@ def _facts(editor: Editor, bench: Bench, parsed: argparse.Namespace) -> dict[str
         **environment(),
         "load_before": load_average(),
     }
-
-
-def _curve_of(stored: dict[str, Any]) -> CostCurve:
-    return CostCurve(
-        tuple(stored["widths"]),
-        tuple(map(tuple, stored["costs"])),
-        tuple(stored["batch_sizes"]),
-        stored["shares_passes"],
-    )
 
 
 if __name__ == "__main__":

@@ -14,13 +14,11 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ import httpx
 import numpy as np
 
 from benchmarks.environment import environment, load_average
+from benchmarks.server_process import server_process
 from benchmarks.soak_traffic import Answer, Traffic
 
 MIB = 2**20
@@ -193,24 +192,6 @@ def _by_kind(answers: Sequence[Answer]) -> dict[str, dict[str, int]]:
     return {kind: {end: shown[kind, end] for k, end in sorted(shown) if k == kind} for kind in kinds}
 
 
-@contextmanager
-def server(model: str | None, options: Sequence[str], log: Path) -> Iterator[tuple[str, int]]:
-    """Address and process id of a server that has loaded its model; what it says goes to `log`."""
-    command = [sys.executable, "-m", "lookahead_edit.cli", "serve", "--port", "0", *options]
-    command += ["--model", model] if model else []
-    with log.open("w", encoding="utf-8") as file:
-        process = subprocess.Popen(command, stderr=file)
-    try:
-        while not (ready := re.search(r"^ready: (\S+)", log.read_text(encoding="utf-8"), re.MULTILINE)):
-            if process.poll() is not None:
-                raise RuntimeError(f"expected a server, got {log.read_text(encoding='utf-8')}")
-            time.sleep(0.2)
-        yield ready[1], process.pid
-    finally:
-        process.terminate()
-        process.wait(timeout=60)
-
-
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -231,7 +212,7 @@ def main() -> int:
     load_before = load_average()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "server.log"
-        with server(arguments.model, arguments.serve_options.split(), log) as (url, process_id):
+        with server_process(arguments.model, arguments.serve_options.split(), log) as (url, process_id):
             document = asyncio.run(soak(url, process_id, config))
             model = httpx.get(f"{url}/health", trust_env=False).json()["model"]
         document["log"] = log.read_text(encoding="utf-8").splitlines()[:MAX_EXAMPLES]

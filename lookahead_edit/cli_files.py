@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -138,28 +139,22 @@ def replace_text_file(file: TextFile, text: str) -> None:
     """
     require_writable(file)
     target = Path(file.name).resolve()
-    temporary: str | None = None
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:64]}.", suffix=".tmp")
-        with os.fdopen(descriptor, "wb") as output:
+        with _file_beside(target) as output:
             output.write(text.encode("utf-8"))
             output.flush()
             status = target.stat()
             with suppress(PermissionError, AttributeError):
-                os.chown(temporary, status.st_uid, status.st_gid)
-            os.chmod(temporary, stat.S_IMODE(status.st_mode))
+                os.chown(output.name, status.st_uid, status.st_gid)
+            os.chmod(output.name, stat.S_IMODE(status.st_mode))
             os.fsync(output.fileno())
-        if target.read_bytes() != file.data:
-            raise _unwritable(f"{file.name} was changed by someone else in the meantime; it was not written")
-        os.replace(temporary, target)
-        temporary = None
+            output.close()
+            if target.read_bytes() != file.data:
+                raise _unwritable(f"{file.name} was changed by someone else in the meantime; it was not written")
+            os.replace(output.name, target)
         _sync_directory(target.parent)
     except OSError as error:
         raise _unwritable(f"can't write {file.name}: {reason_of(error)}") from None
-    finally:
-        if temporary is not None:
-            with suppress(OSError):
-                os.unlink(temporary)
 
 
 def require_place(name: str, *, param: str) -> None:
@@ -192,7 +187,6 @@ def whole_file(name: str, *, param: str) -> Iterator[BinaryIO]:
     Mode bits of a file that was there are kept, symbolic links followed, pipes and devices written to as they are.
     Raises InvalidInput, which names `param`, where the file can't be written.
     """
-    temporary: str | None = None
     try:
         path = Path(os.path.realpath(name))  # unlike resolve, says nothing of a link that leads to itself
         if path.exists() and not path.is_file():
@@ -200,21 +194,28 @@ def whole_file(name: str, *, param: str) -> Iterator[BinaryIO]:
                 yield device
             return
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:64]}.", suffix=".tmp")
-        with os.fdopen(descriptor, "wb") as file:
+        with _file_beside(path) as file:
             yield file
-        os.chmod(temporary, mode)
-        os.replace(temporary, path)
-        temporary = None
+            file.close()
+            os.chmod(file.name, mode)
+            os.replace(file.name, path)
     except (OSError, ValueError) as error:
         if not isinstance(error, OSError) and "\0" not in name:
             raise
         reason = reason_of(error) if isinstance(error, OSError) else "not a file name"
         raise InvalidInput(f"can't write {name}: {reason}", param=param, code="unwritable_file") from None
+
+
+@contextmanager
+def _file_beside(path: Path) -> Iterator[BufferedWriter]:
+    """An empty file in the same directory, gone at the end unless it took the place of `path` by then."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:64]}.", suffix=".tmp")
+    try:
+        with open(temporary, "wb", opener=lambda *_: descriptor) as file:
+            yield file
     finally:
-        if temporary is not None:
-            with suppress(OSError):
-                os.unlink(temporary)
+        with suppress(OSError):
+            os.unlink(temporary)
 
 
 def _umask() -> int:

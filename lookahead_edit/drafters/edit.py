@@ -106,9 +106,6 @@ class EditDrafter:
             return Draft(reason="no room for a draft")
         index, file, model = self._index, self._file, self._model
         text = index.text
-        if len(text) == 0:
-            self._num_candidates = 0
-            return Draft(reason="no earlier occurrence of the last token")
         if len(self._tokens) < max_draft_tokens:
             self._make_buffers(max_draft_tokens)
         self._found[places.WORKSPACE_POSITION] = alignment.NONE

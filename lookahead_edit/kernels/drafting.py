@@ -79,6 +79,8 @@ def draft(
     The chosen one is NONE where there is no candidate or none is likely enough. `tokens`, `copied_classes`,
     `probabilities` and `sources` hold `max_draft_tokens` or more.
     """
+    if len(text) == 0:
+        return 0, NONE, 0, 0.0
     length, num_ends = find_longest(text, states, counts, len(text), recent[0], borders)
     count = find_candidates(
         text, classes, length, num_ends, previous, predicted, predicted_classes, places, len(predicted), file_start,

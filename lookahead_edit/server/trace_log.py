@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
+from lookahead_edit.drafters.vocabulary import Vocabulary
 from lookahead_edit.scheduler import AnyLiveRequest
 from lookahead_edit.traces import Trace, format_trace
 from lookahead_edit.types import ContextFile, IntArray, InvalidInput, SourceKind, Tokenizer
@@ -35,6 +35,7 @@ class TraceLog:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._is_open = True
+        self._texts: TokenTexts | None = None  # of the tokenizer, once it is known
         try:
             os.close(self._open())
         except (OSError, ValueError) as error:
@@ -45,8 +46,10 @@ class TraceLog:
         """The trace of a request that is finished, under this name."""
         if not self._is_open or not len(live.sequence.output):
             return
+        if self._texts is None:
+            self._texts = TokenTexts(tokenizer)
         try:
-            line = format_trace(trace_of(name, live, tokenizer))
+            line = format_trace(trace_of(name, live, self._texts, tokenizer.eos_token_ids))
         except InvalidInput as error:  # an answer without text, or a text that a trace can't hold
             logger.debug("no trace of %s: %s", name, error)
             return
@@ -74,20 +77,18 @@ class TraceLog:
         return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), MODE)
 
 
-def trace_of(name: str, live: AnyLiveRequest, tokenizer: Tokenizer) -> Trace:
+def trace_of(name: str, live: AnyLiveRequest, texts: TokenTexts, end_token_ids: frozenset[int]) -> Trace:
     """The prompt as the model read it, markers included, and the answer as it was written, without its end token."""
-    texts = _Texts(tokenizer)
     sequence = live.sequence
-    tokens, end = sequence.tokens[: sequence.num_prompt_tokens], tokenizer.eos_token_ids
     output = sequence.output
-    if int(output[-1]) in end:
+    if int(output[-1]) in end_token_ids:
         output = output[:-1]
     file = next((source for source in live.sources if source.prompt_start is not None), None)
     prediction = next((source for source in live.sources if source.kind == SourceKind.PREDICTION), None)
     others = [source for source in live.sources if source is not file and source is not prediction]
     return Trace(
         name,
-        texts.of(tokens),
+        texts.of(sequence.tokens[: sequence.num_prompt_tokens]),
         texts.of(output),
         None if file is None else texts.of(file.tokens),
         tuple(ContextFile(source.path or source.kind.label, texts.of(source.tokens)) for source in others),
@@ -95,17 +96,15 @@ def trace_of(name: str, live: AnyLiveRequest, tokenizer: Tokenizer) -> Trace:
     )
 
 
-class _Texts:
+class TokenTexts:
     """Texts of tokens with special ones spelled out, as `Tokenizer.encode` reads them."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        special: Sequence[str] = tokenizer.special_texts
-        self._special = {int(tokens[0]): text for text in special if len(tokens := tokenizer.encode(text)) == 1}
+        self._vocabulary = Vocabulary(tokenizer)
+        special = ((tokenizer.encode(text), text) for text in tokenizer.special_texts)
+        self._special = {int(tokens[0]): text.encode() for tokens, text in special if len(tokens) == 1}
 
     def of(self, tokens: IntArray) -> str:
-        parts = []
-        for token in tokens.tolist():
-            special = self._special.get(token)
-            parts.append(special.encode() if special is not None else self._tokenizer.token_bytes(token) or b"")
+        """Of int32[num_tokens]; what has no text is left out."""
+        parts = (self._special.get(token) or self._vocabulary.token_bytes(token) or b"" for token in tokens.tolist())
         return b"".join(parts).decode("utf-8", "replace")
