@@ -49,7 +49,10 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--profile", choices=sorted(PROFILES), default="quick", help="quick: under 15 minutes on 2 cores"
+        "--profile",
+        choices=sorted(PROFILES),
+        default="quick",
+        help="quick: under 15 minutes on 2 cores; lengths: drafts of fixed lengths, on one edit",
     )
     parser.add_argument("--output", type=Path, help="by default benchmarks/results/matrix-PROFILE.jsonl")
     parser.add_argument("--model", help="the default model, a directory, a GGUF file or a hub id")

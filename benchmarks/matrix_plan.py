@@ -1,4 +1,4 @@
-"""Which cells the matrix has: groups of methods on a workload, context and temperature; a quick and a full profile."""
+"""Which cells the matrix has: groups of methods on a workload, context and temperature; profiles choose among them."""
 
 from __future__ import annotations
 
@@ -63,12 +63,15 @@ QUICK_EDIT_METHODS = (
     Method(PLAIN),
     Method(PROMPT_LOOKUP),
     Method(ASSISTED),
-    Method(MODEL, 4),
     Method(MODEL),
-    Method("ngram", 16),
     Method("ngram"),
-    *(each for name in ("suffix", "edit") for each in (*_at(name, (16, 64)), Method(name))),
+    *(each for name in ("suffix", "edit") for each in (Method(name, 64), Method(name))),
     Method(COMBINED),
+)
+LENGTHS_METHODS = (
+    Method(PLAIN),
+    *_at(MODEL, MODEL_LENGTHS),
+    *(each for name in ("ngram", "suffix", "edit") for each in _at(name, FIXED_LENGTHS)),
 )
 QUICK_METHODS = (Method(PLAIN), Method(PROMPT_LOOKUP), Method(MODEL), AUTO)
 QUICK_CHAT_METHODS = (*BASES, Method(EARLY_EXIT, 4), Method(MODEL), AUTO)
@@ -94,6 +97,7 @@ PROFILES = {
         ),
         num_repeats=2,
     ),
+    "lengths": Profile("lengths", (Group(CODE_EDITS, 512, 0.0, LENGTHS_METHODS, num_tasks=1),), num_repeats=2),
     "full": Profile(
         "full",
         tuple(

@@ -244,7 +244,9 @@ def test_the_profiles_have_what_they_promise() -> None:
     assert {method.name for method in full[0].methods} >= {"assisted", "early_exit", "prompt_lookup", "none"}
     at_once = PROFILES["quick"].groups[0]
     lengths = {method.length for method in at_once.methods if method.name == "edit"}
-    assert (at_once.max_tokens, lengths) == (256, {16, 64, "auto"})
+    assert (at_once.max_tokens, lengths) == (256, {64, "auto"})
+    of_lengths = PROFILES["lengths"].groups[0].methods
+    assert [method.length for method in of_lengths if method.name == "model"] == list(range(2, 9))
 
 
 def test_the_first_difference_is_where_a_text_leaves_the_other() -> None:
