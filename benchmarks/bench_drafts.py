@@ -155,7 +155,7 @@ def worst_of(result: SetResult, whole: Part, make_tokenizer: MakeTokenizer, num_
     explained = []
     for loss in worst_losses(result.ours[MIDDLE_COST], result.peers[peer.index].counts, MIDDLE_COST, num_losses):
         trace = result.traces.traces[loss.trace]
-        told = explain(task.replay(trace), make_tokenizer().decode)
+        told = explain(task.replay(trace), make_tokenizer())
         num_without_draft = sum(each.num_draft_tokens == 0 for each in told.rounds)
         explained.append((trace.id, loss, num_without_draft, told.costliest_rounds(MIDDLE_COST, NUM_SHOWN_ROUNDS)))
     return worst_table(whole.name, peer, explained)

@@ -264,7 +264,11 @@ def _loads(tokenizer: Any, max_tokens: int, max_model_len: int, scale: float) ->
         ("rain", "a letter", "the sea", "bread"),
         ("in spring", "long ago", "on the moon"),
     )
-    texts = [f"Write a story about {who} and {what} {when}.\n" for who, what, when in product(*words)]
+    # A request for a story is answered in twenty words by a small model; a book that has begun goes on.
+    texts = [
+        f"A true account of {who} and {what}, {when}.\n\nChapter 1\n\nIt was still dark outside when"
+        for who, what, when in product(*words)
+    ]
     for number in range(count):
         chosen_texts = texts[number::count][: max(1, round(scale * num_requests))]
         prompts = tuple(tuple(tokenizer.encode(text, parse_special=False).tolist()) for text in chosen_texts)

@@ -106,6 +106,8 @@ class _Sums:
 class Adviser:
     """Replays traces one at a time with every drafter, at every length and batch size; memory doesn't grow.
 
+    Making one compiles what drafts, or loads it.
+
     Args:
         curve: what a pass costs.
         is_in_seconds: whether the curve says so; then building the index and drafting count too, as long as they took
@@ -150,8 +152,7 @@ class Adviser:
         self._factories = {
             name: drafter_factory(dataclasses.replace(config, drafter=name), tokenizer) for name in drafters
         }
-        if is_in_seconds:
-            warm_up(self._factories.values(), self._policies[1], tokenizer)
+        warm_up(self._factories.values(), self._policies[1], tokenizer)
         self._lengths = tuple(sorted(set(lengths)))
         self._sums: dict[Choice, _Sums] = {}
         self._bucket_sums: dict[tuple[Choice, int], _Sums] = {}

@@ -2,7 +2,7 @@
 
 What can be checked without a model is checked first; torch and transformers are imported when a model is loaded.
 Standard output carries the result and nothing else, figures and messages go to standard error. Exit status: 0 done,
-1 the comparison found a difference, 2 the request can't be served (one line says why), 130 interrupted.
+1 the comparison found a difference, 2 the request can't be served (one line says why), 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from lookahead_edit import __version__
 from lookahead_edit.cli_advise import ADVISE_EXAMPLES, advise
 from lookahead_edit.cli_audit import AUDIT_EXAMPLES, audit
 from lookahead_edit.cli_calibrate import CALIBRATE_EXAMPLES, calibrate
+from lookahead_edit.cli_command import Command
 from lookahead_edit.cli_corpus import corpus_app
 from lookahead_edit.cli_display import Display, figures, summary
 from lookahead_edit.cli_edit import EDIT_EXAMPLES, edit
 from lookahead_edit.cli_files import STDIN, abandon_standard_output, read_text_file, reason_of, write_standard_output
-from lookahead_edit.cli_interrupt import EXIT_INTERRUPTED, remembering_interrupts, was_interrupted
+from lookahead_edit.cli_interrupt import EXIT_INTERRUPTED, ending, remembering_interrupts, was_interrupted
 from lookahead_edit.cli_options import (
     EXIT_FAILED,
     SAMPLING,
@@ -49,6 +50,7 @@ from lookahead_edit.cli_serve import SERVE_EXAMPLES, serve
 from lookahead_edit.cli_streams import fill_closed_streams
 from lookahead_edit.types import InvalidInput, LookaheadEditError
 
+NO_KERNEL_CACHE = "cannot cache function"  # how numba says it, when kernels are imported
 # Click fills paragraphs, but leaves those that begin with this character as they are.
 GENERATE_EXAMPLES = """\b
 Examples:
@@ -69,12 +71,12 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-app.command(epilog=EDIT_EXAMPLES)(edit)
-app.command(epilog=REPLAY_EXAMPLES)(replay)
-app.command(epilog=ADVISE_EXAMPLES)(advise)
-app.command(epilog=CALIBRATE_EXAMPLES)(calibrate)
-app.command(epilog=AUDIT_EXAMPLES)(audit)
-app.command(epilog=SERVE_EXAMPLES)(serve)
+app.command(cls=Command, epilog=EDIT_EXAMPLES)(edit)
+app.command(cls=Command, epilog=REPLAY_EXAMPLES)(replay)
+app.command(cls=Command, epilog=ADVISE_EXAMPLES)(advise)
+app.command(cls=Command, epilog=CALIBRATE_EXAMPLES)(calibrate)
+app.command(cls=Command, epilog=AUDIT_EXAMPLES)(audit)
+app.command(cls=Command, epilog=SERVE_EXAMPLES)(serve)
 app.add_typer(corpus_app)
 
 
@@ -89,7 +91,7 @@ def root(
     require_command(context)
 
 
-@app.command(epilog=GENERATE_EXAMPLES)
+@app.command(cls=Command, epilog=GENERATE_EXAMPLES)
 def generate(
     prompt: Annotated[
         str | None, typer.Argument(help="The prompt; standard input if left out or -.", metavar="PROMPT")
@@ -184,13 +186,17 @@ def main(arguments: list[str] | None = None) -> None:
         abandon_standard_output()
         display.fail(reason_of(error) if error.filename is None else f"{error.filename}: {reason_of(error)}")
         status = EXIT_FAILED
-    except Exception:
-        # An import or an extension may turn an interrupt into an error of its own.
-        if not was_interrupted():
+    except Exception as error:
+        if was_interrupted():  # which an import or an extension may turn into an error of its own
+            status = EXIT_INTERRUPTED
+        elif NO_KERNEL_CACHE in str(error):
+            display.fail("no directory for compiled kernels can be written to; name one in NUMBA_CACHE_DIR")
+            status = EXIT_FAILED
+        else:
             raise
-        status = EXIT_INTERRUPTED
     if status == EXIT_INTERRUPTED:
-        display.show("interrupted")
+        display.show(ending().line)
+        status = ending().status
     sys.exit(status)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lookahead_edit.cli_advise_output import lines_of, tables_of
+from lookahead_edit.cli_command import WITH_COMMAS
 from lookahead_edit.cli_display import Display
 from lookahead_edit.cli_files import label_of, write_standard_output
 from lookahead_edit.cli_options import Device, DtypeOption, Model, Quiet, open_editor
@@ -62,10 +63,10 @@ def advise(
         str | None, typer.Option("--tokenizer", help="With --cost; the default model's if left out.", metavar="NAME")
     ] = None,
     drafters: Annotated[
-        str, typer.Option("--drafters", help="Of edit, suffix, ngram and none, with commas between.", metavar="NAMES")
+        str, typer.Option("--drafters", help=f"Of edit, suffix, ngram and none, {WITH_COMMAS}.", metavar="NAMES")
     ] = ",".join(AdviseConfig.drafters),
     batch: Annotated[
-        str, typer.Option("--batch", help="Sizes of batches, with commas between.", metavar="NUMBERS")
+        str, typer.Option("--batch", help=f"Sizes of batches, {WITH_COMMAS}.", metavar="NUMBERS")
     ] = ",".join(map(str, AdviseConfig.batch_sizes)),
     limit: Annotated[int | None, typer.Option("--limit", help="Stop after so many traces.", min=1, metavar="N")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document with all figures.")] = False,
@@ -94,13 +95,14 @@ def advise(
         from lookahead_edit.advise import Adviser
         from lookahead_edit.crossover import crossovers
 
-        adviser = Adviser(
-            machine.curve,
-            is_in_seconds=machine.is_in_seconds,
-            tokenizer=machine.tokenizer,
-            drafters=names,
-            batch_sizes=batch_sizes,
-        )
+        with display.live("compiling what drafts"):
+            adviser = Adviser(
+                machine.curve,
+                is_in_seconds=machine.is_in_seconds,
+                tokenizer=machine.tokenizer,
+                drafters=names,
+                batch_sizes=batch_sizes,
+            )
         bad_lines = BadLines(display)
         with progress(file, display) as advance:
             for _, trace in token_traces(file, machine.tokenizer, bad_lines, label=label_of(traces), limit=limit):

@@ -10,6 +10,7 @@ import typer
 from rich import box
 from rich.table import Table
 
+from lookahead_edit.cli_command import WITH_COMMAS
 from lookahead_edit.cli_display import Display, rendered
 from lookahead_edit.cli_files import write_standard_output
 from lookahead_edit.cli_options import (
@@ -65,7 +66,7 @@ def audit(
         str,
         typer.Option(
             "--drafters",
-            help="Of edit, suffix, ngram, none, right and wrong, with commas between. A mix of all comes besides.",
+            help=f"Of edit, suffix, ngram, none, right and wrong, {WITH_COMMAS}. A mix of all comes besides.",
             metavar="NAMES",
         ),
     ] = SPECULATION.drafter,

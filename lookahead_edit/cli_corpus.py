@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from io import BufferedReader
 from itertools import chain
@@ -15,19 +14,20 @@ from typing import Annotated
 
 import typer
 
-from lookahead_edit.cli_corpus_options import EditOptions, takes_edit_options
+from lookahead_edit.cli_command import Command
+from lookahead_edit.cli_corpus_options import EditOptions, changed_limits, takes_edit_options
 from lookahead_edit.cli_display import Display
 from lookahead_edit.cli_files import STDIN, is_same_file, require_place, whole_file, write_standard_output
 from lookahead_edit.cli_options import require_command, require_text
 from lookahead_edit.cli_traces import BadLines, at_most, opened_traces
 from lookahead_edit.corpus_datasets import blazedit_edits, canitedit_edits
-from lookahead_edit.corpus_edits import FileEdit, Tally, edit_traces
+from lookahead_edit.corpus_edits import Tally, edit_traces
 from lookahead_edit.corpus_git import HistoryBounds, git_edits
 from lookahead_edit.corpus_packages import fetch_release, parse_release, require_pair
 from lookahead_edit.corpus_reindent import reindent_edit
 from lookahead_edit.corpus_releases import read_release, release_edits
 from lookahead_edit.corpus_rename import rename_edit
-from lookahead_edit.corpus_sources import SourceText, seeded_edits, source_of
+from lookahead_edit.corpus_sources import MakeEdit, seeded_edits
 from lookahead_edit.text_json_lines import BadLine
 from lookahead_edit.traces import Trace, format_trace, read_traces
 from lookahead_edit.types import InvalidInput
@@ -74,7 +74,7 @@ Records = Annotated[str, typer.Argument(help="The set as JSON lines; - for stand
 Traces = Annotated[str, typer.Argument(help="Traces with a source; - for standard input.", metavar="TRACES")]
 
 
-@corpus_app.command("from-git")
+@corpus_app.command("from-git", cls=Command)
 @takes_edit_options
 def from_git(
     repository: Annotated[Path, typer.Argument(help="A folder inside the repository.", metavar="REPO")],
@@ -105,10 +105,16 @@ def from_git(
         suffixes=options.suffixes,
         context=options.context,
     )
-    _write(edit_traces(edits, options.bounds, tally), output, max_traces, tally)
+    limits = changed_limits(
+        revisions=(revisions, HISTORY.revisions),
+        since=(since, HISTORY.since),
+        max_commits=(max_commits, HISTORY.max_commits),
+        max_files_per_commit=(max_files_per_commit, HISTORY.max_files_per_commit),
+    )
+    _write(edit_traces(edits, options.bounds, tally), output, max_traces, tally, [*limits, *options.limits])
 
 
-@corpus_app.command("from-packages")
+@corpus_app.command("from-packages", cls=Command)
 @takes_edit_options
 def from_packages(
     old: Annotated[str, typer.Argument(help="NAME==VERSION, or npm:NAME@VERSION.", metavar="OLD")],
@@ -137,12 +143,13 @@ def from_packages(
         name=releases[0].name,
         old_version=releases[0].version,
         new_version=releases[1].version,
+        reasons=tally.reasons,
         context=options.context,
     )
-    _write(edit_traces(edits, options.bounds, tally), output, max_traces, tally)
+    _write(edit_traces(edits, options.bounds, tally), output, max_traces, tally, options.limits)
 
 
-@corpus_app.command("from-directories")
+@corpus_app.command("from-directories", cls=Command)
 @takes_edit_options
 def from_directories(
     old: Annotated[Path, typer.Argument(help="A folder, or a zip, wheel or tar archive.", metavar="OLD")],
@@ -165,12 +172,13 @@ def from_directories(
         name=name,
         old_version=old.resolve().name,
         new_version=new.resolve().name,
+        reasons=tally.reasons,
         context=options.context,
     )
-    _write(edit_traces(edits, options.bounds, tally), output, max_traces, tally)
+    _write(edit_traces(edits, options.bounds, tally), output, max_traces, tally, options.limits)
 
 
-@corpus_app.command("canitedit")
+@corpus_app.command("canitedit", cls=Command)
 def canitedit(
     records: Records,
     instruction: Annotated[
@@ -185,36 +193,30 @@ def canitedit(
         _write(edit_traces(edits, None, tally), output, max_traces, tally)
 
 
-@corpus_app.command("blazedit")
+@corpus_app.command("blazedit", cls=Command)
 def blazedit(records: Records, output: Output = STDIN, max_traces: MaxTraces = None) -> None:
     """Makes a trace of each record of old and new code. Fields may have any of the usual names."""
     with _reading(records, output) as (file, tally, hear):
         _write(edit_traces(blazedit_edits(file, hear), None, tally), output, max_traces, tally)
 
 
-@corpus_app.command("rename")
+@corpus_app.command("rename", cls=Command)
 def rename(traces: Traces, seed: Seed = 0, output: Output = STDIN, max_traces: MaxTraces = None) -> None:
     """Renames two identifiers in the source of each trace."""
     _transform(rename_edit, traces, seed, output, max_traces)
 
 
-@corpus_app.command("reindent")
+@corpus_app.command("reindent", cls=Command)
 def reindent(traces: Traces, seed: Seed = 0, output: Output = STDIN, max_traces: MaxTraces = None) -> None:
     """Wraps a body in the source of each trace in an if."""
     _transform(reindent_edit, traces, seed, output, max_traces)
 
 
-def _transform(
-    make_edit: Callable[[SourceText, random.Random], FileEdit | None],
-    traces: str,
-    seed: int,
-    output: str,
-    max_traces: int | None,
-) -> None:
+def _transform(make_edit: MakeEdit, traces: str, seed: int, output: str, max_traces: int | None) -> None:
     with _reading(traces, output) as (file, tally, hear):
-        found = (source_of(trace) for _, trace in read_traces(file, hear))
-        sources = (source for source in found if source is not None)
-        _write(edit_traces(seeded_edits(make_edit, sources, seed), None, tally), output, max_traces, tally)
+        found = (trace for _, trace in read_traces(file, hear))
+        edits = seeded_edits(make_edit, found, seed, tally.reasons)
+        _write(edit_traces(edits, None, tally), output, max_traces, tally)
 
 
 @contextlib.contextmanager
@@ -250,12 +252,18 @@ def _require_other_file(output: str, source: str | Path) -> None:
         raise InvalidInput(f"expected --output to be another file than the input, got {label}", param="output")
 
 
-def _write(traces: Iterator[Trace], output: str, max_traces: int | None, tally: Tally) -> None:
-    """Nothing is written, and no file is touched, before there is a first trace; a file appears whole."""
+def _write(
+    traces: Iterator[Trace], output: str, max_traces: int | None, tally: Tally, limits: Sequence[str] = ()
+) -> None:
+    """Nothing is written, and no file is touched, before there is a first trace; a file appears whole.
+
+    `limits` are those of the command line, which are named where nothing is inside of them.
+    """
     limited = at_most(traces, max_traces)
     first = next(limited, None)
     if first is None:
-        raise InvalidInput(f"expected edits inside the bounds, got {tally}", code="nothing_found")
+        named = f" ({', '.join(limits)})" if limits else ""
+        raise InvalidInput(f"expected edits inside the bounds{named}, got {tally}", code="nothing_found")
     lines = map(format_trace, chain([first], limited))
     if output == STDIN:
         for line in lines:

@@ -24,6 +24,26 @@ class EditOptions:
     suffixes: frozenset[str]  # of the files that are looked at; empty for those of all known languages
     context: ContextBounds | None  # how much of the other files goes along; None for nothing
 
+    @property
+    def limits(self) -> list[str]:
+        """What was limited other than by default, as it would be typed in."""
+        return changed_limits(
+            min_characters=(self.bounds.min_characters, BOUNDS.min_characters),
+            max_characters=(self.bounds.max_characters, BOUNDS.max_characters),
+            min_changed=(self.bounds.min_changed_share, BOUNDS.min_changed_share),
+            max_changed=(self.bounds.max_changed_share, BOUNDS.max_changed_share),
+            suffix=(",".join(sorted(self.suffixes)), ""),
+        )
+
+
+def changed_limits(**limits: tuple[object, object]) -> list[str]:
+    """The options, by parameter, whose value is not the default.
+
+    >>> changed_limits(max_commits=(5, 20_000), since=(None, None))
+    ['--max-commits 5']
+    """
+    return [f"--{name.replace('_', '-')} {value}" for name, (value, default) in limits.items() if value != default]
+
 
 def edit_options(
     *,

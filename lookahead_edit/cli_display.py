@@ -154,8 +154,8 @@ def summary(metrics: SpeculationMetrics) -> str:
             f"{metrics.num_accepted_tokens} of {counted(metrics.num_draft_tokens, 'drafted token')} accepted "
             f"({metrics.acceptance_rate:.0%})"
         )
-    elif metrics.disabled_reason is None:
-        parts.append(f"nothing drafted ({', '.join(metrics.num_rounds_by_reason)})")
+    else:
+        parts.append(f"nothing drafted ({metrics.undrafted_reason})")
     if metrics.tokens_per_second is not None:
         parts.append(f"{metrics.tokens_per_second:.1f} tokens/s")
     parts.append(
@@ -185,7 +185,7 @@ def figures(metrics: SpeculationMetrics) -> dict[str, Any]:
         "drafted_by_source": dict(metrics.num_drafted_by_source),
         "accepted_by_source": dict(metrics.num_accepted_by_source),
         "rounds_without_draft": dict(metrics.num_rounds_by_reason),
-        "disabled_reason": metrics.disabled_reason,
+        "disabled_reason": metrics.undrafted_reason,
     }
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from lookahead_edit.cli_display import counted, rendered
 from lookahead_edit.cli_files import write_standard_output
-from lookahead_edit.replay_explain import BONUS, CORRECTED, PLAIN, ExplainedRound, Explanation
+from lookahead_edit.replay_explain import BONUS, CORRECTED, PLAIN, ExplainedRound, Explanation, special_sign
 from lookahead_edit.text_visible import in_one_line, visible_text
 
 MAX_SAMPLE_CHARACTERS = 60
@@ -66,15 +66,14 @@ ORIGIN_STYLES = {
 
 
 def drafted_and_came(explained: ExplainedRound, max_characters: int = MAX_SAMPLE_CHARACTERS) -> tuple[str, str]:
-    """What was rejected and what came instead, each in one line. Special tokens, such as the end, have no text."""
+    """What was rejected and what came instead, each in one line; nothing comes where the accepted part has the end."""
     rejected, came = explained.rejected_text, explained.came_text
-    return (
-        _sample_of(rejected, max_characters) if rejected else "(special tokens)",
-        _sample_of(came, max_characters) if came else "(the end)",
-    )
+    return _sample_of(rejected, max_characters), _sample_of(came, max_characters) if came else "(it had ended)"
 
 
 def _sample_of(text: str, max_characters: int = MAX_SAMPLE_CHARACTERS) -> str:
+    if not text:  # tokens that the tokenizer doesn't know
+        return "(no text)"
     shown = visible_text(text).replace("\n", "⏎").replace("\t", "⇥")
     return shown if len(shown) <= max_characters else shown[: max_characters - 1] + "…"
 
@@ -151,7 +150,7 @@ def _colored(explanation: Explanation, colors: str | None) -> Text:
         if span.round_number != round_number:
             round_number = span.round_number
             text.append("│", style="dim")
-        if not span.text:
+        if not span.text and span.special is None:
             continue
         if not colors:
             text.append(f"⟨{ORIGIN_STYLES[span.origin].letter}⟩")
@@ -159,6 +158,8 @@ def _colored(explanation: Explanation, colors: str | None) -> Text:
         # A line end has no colour of its own, so where the model wrote it a sign shows that.
         shown = shown.replace("\n", "⏎\n") if span.origin in OWN_ORIGINS else shown
         text.append(shown, style=_style(span.origin, colors))
+        if span.special is not None:
+            text.append(special_sign(span.special), style=f"{_style(span.origin, colors)} dim")
     return text
 
 

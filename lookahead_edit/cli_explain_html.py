@@ -8,10 +8,11 @@ from itertools import groupby
 
 from lookahead_edit.cli_display import counted
 from lookahead_edit.cli_explain import ORIGIN_STYLES, OWN_ORIGINS, drafted_and_came, round_title, shares
-from lookahead_edit.replay_explain import ExplainedRound, Explanation, Span
+from lookahead_edit.replay_explain import ExplainedRound, Explanation, Span, special_sign
 from lookahead_edit.text_visible import in_one_line, visible_text
 
-# A line end has no ground of its own, so where the model wrote it a sign shows that; copying leaves it out.
+# A line end has no ground of its own, so where the model wrote it a sign shows that; copying leaves it out, and special
+# tokens too.
 LINE_END = '<i aria-hidden="true">⏎</i>'
 MAX_SAMPLE_CHARACTERS = 160
 STYLE = """
@@ -32,6 +33,7 @@ td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: 
 pre .origin { padding: 0; border-radius: 0; }
 .round { border-left: 1px solid var(--muted); }
 pre i { font-style: normal; user-select: none; -webkit-user-select: none; }
+pre .special { opacity: 0.6; }
 .round:hover { outline: 1px solid var(--muted); }
 """
 
@@ -76,14 +78,18 @@ def _page(explanation: Explanation, title: str, cost: float) -> Iterator[str]:
 
 
 def _round(explained: ExplainedRound, spans: list[Span]) -> str:
-    pieces = "".join(f'<span class="origin {span.origin}">{_piece(span)}</span>' for span in spans if span.text)
+    pieces = "".join(
+        f'<span class="origin {span.origin}">{_piece(span)}</span>' for span in spans if span.text or span.special
+    )
     title = escape(round_title(explained)).replace("\n", "&#10;")
     return f'<span class="round" title="{title}">{pieces}</span>'
 
 
 def _piece(span: Span) -> str:
     text = escape(visible_text(span.text))
-    return text.replace("\n", f"{LINE_END}\n") if span.origin in OWN_ORIGINS else text
+    if span.origin in OWN_ORIGINS:
+        text = text.replace("\n", f"{LINE_END}\n")
+    return text if span.special is None else f'{text}<i class="special">{escape(special_sign(span.special))}</i>'
 
 
 def _costliest(explanation: Explanation, cost: float) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Ctrl-C that can't get lost: Python drops a KeyboardInterrupt that is raised inside of a destructor.
 
 The signal is remembered beside the exception, so that nothing is written after it, wherever it hit. What Python and
-extensions print of an exception that they drop is left out where it is this one.
+extensions print of an exception that they drop is left out where it is this one. SIGTERM and SIGHUP, which would end
+Python on the spot and leave half-written files behind, are raised the same way.
 """
 
 from __future__ import annotations
@@ -11,25 +12,49 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
-EXIT_INTERRUPTED = 130
+EXIT_INTERRUPTED = 130  # 128 and the signal's number, as shells have it
 
-_was_interrupted = threading.Event()
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a command ends that a signal ended."""
+
+    status: int
+    line: str  # what it says
+
+
+# Windows has no SIGHUP.
+_ENDINGS = {
+    number: Ending(128 + number, line)
+    for name, line in (("SIGINT", "interrupted"), ("SIGTERM", "terminated"), ("SIGHUP", "hung up"))
+    if (number := getattr(signal, name, None)) is not None
+}
+
+_received: list[int] = []  # signals since the latest block began
 
 
 @contextmanager
 def remembering_interrupts() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt inside of this block, as ever, and is remembered too; main thread only."""
-    _was_interrupted.clear()
+    """Ctrl-C raises KeyboardInterrupt inside of this block, as ever, and is remembered too; main thread only.
+
+    So do SIGTERM and SIGHUP where nobody ignores them, as nohup does, or has a handler of his own.
+    """
+    _received.clear()
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, _remember)
+    before = {
+        number: signal.signal(number, _remember)
+        for number in _ENDINGS
+        if number == signal.SIGINT or signal.getsignal(number) is signal.SIG_DFL
+    }
     show_dropped, show_printed = sys.unraisablehook, sys.excepthook
 
     def show_unless_interrupt(unraisable: UnraisableHookArgs) -> None:
@@ -51,12 +76,32 @@ def remembering_interrupts() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook, sys.excepthook = show_dropped, show_printed
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def hangups_as_terminations() -> Iterator[None]:
+    """SIGHUP acts as SIGTERM inside of this block, for programs in it that handle only the latter."""
+    hangup = getattr(signal, "SIGHUP", None)
+    if hangup is None or signal.getsignal(hangup) is not _remember:
+        yield
+        return
+    signal.signal(hangup, lambda number, frame: signal.raise_signal(signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(hangup, _remember)
 
 
 def was_interrupted() -> bool:
-    """Whether Ctrl-C was pressed since the latest block began, whatever became of the exception."""
-    return _was_interrupted.is_set()
+    """Whether a signal was to end the command since the latest block began, whatever became of the exception."""
+    return bool(_received)
+
+
+def ending() -> Ending:
+    """Of the first such signal; that of Ctrl-C where there was none."""
+    return _ENDINGS[_received[0] if _received else signal.SIGINT]
 
 
 def raise_if_interrupted() -> None:
@@ -66,5 +111,5 @@ def raise_if_interrupted() -> None:
 
 
 def _remember(number: int, frame: FrameType | None) -> None:
-    _was_interrupted.set()
+    _received.append(number)
     raise KeyboardInterrupt

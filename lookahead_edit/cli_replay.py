@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lookahead_edit.cli_command import WITH_COMMAS
 from lookahead_edit.cli_display import Display, counted
 from lookahead_edit.cli_explain import print_explanation
 from lookahead_edit.cli_explain_html import explanation_page
@@ -60,7 +61,7 @@ def replay(
         str | None,
         typer.Option(
             "--drafters",
-            help="Of edit, suffix, ngram and none, with commas between; all if left out.",
+            help=f"Of edit, suffix, ngram and none, {WITH_COMMAS}; all if left out.",
             metavar="NAMES",
         ),
     ] = None,
@@ -68,7 +69,7 @@ def replay(
         str,
         typer.Option(
             "--cost",
-            help="What a further token in a round costs, in forward passes; several with commas between.",
+            help=f"What a further token in a round costs, in forward passes; several {WITH_COMMAS}.",
             metavar="NUMBERS",
         ),
     ] = ",".join(map(str, DEFAULT_COSTS)),
@@ -105,7 +106,7 @@ def replay(
     The speed-up is modelled: a round costs 1, and c for each of its tokens, drafted or the model's own; a plain token
     costs 1 + c. --explain takes the first of --drafters, edit if left out, and the first --cost.
     """
-    display = Display(is_quiet=quiet)
+    display = Display(is_quiet=quiet, is_long=True)
     costs = _parse_costs(cost)
     config = SpeculationConfig(policy=policy, max_draft_tokens=max_draft_tokens)
     _check_outputs(traces, per_trace, plot, html, has_explain=explain is not None)
@@ -258,7 +259,7 @@ class _Explained:
             self._replayed = candidate
 
     def explanation(self, tokenizer: Tokenizer) -> Explanation | None:
-        return None if self._replayed is None else explain_replay(self._replayed, tokenizer.decode)
+        return None if self._replayed is None else explain_replay(self._replayed, tokenizer)
 
     def document(self, explanation: Explanation | None) -> dict[str, Any] | None:
         if explanation is None:

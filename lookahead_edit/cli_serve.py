@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lookahead_edit.cli_calibrate import busy_warning, calibrate_editor
+from lookahead_edit.cli_calibrate import TOO_SLOW, busy_warning, calibrate_editor
 from lookahead_edit.cli_display import Display
 from lookahead_edit.cli_engine import Engine, EngineKey, EngineOption, EngineOptions, EngineUrl, engine_loader
+from lookahead_edit.cli_interrupt import hangups_as_terminations
 from lookahead_edit.cli_options import (
     SERVER,
     SPECULATION,
@@ -22,6 +23,7 @@ from lookahead_edit.cli_options import (
     open_editor,
 )
 from lookahead_edit.config_file import read_server_config
+from lookahead_edit.failures import is_out_of_memory
 from lookahead_edit.types import InvalidInput
 
 if TYPE_CHECKING:
@@ -107,7 +109,8 @@ def serve(
     if load_engine is not None:
         if target is not TargetKind.DYNAMIC:
             raise InvalidInput("expected no --target with --engine vllm, which has its own ways", param="target")
-        run_server(load_engine, config)
+        with hangups_as_terminations():
+            run_server(load_engine, config)
         return
     require_model(model)
     # The server prints lines of its own, so no live line beside them.
@@ -121,7 +124,8 @@ def serve(
             warm_up(editor)
         return editor
 
-    run_server(load, config)
+    with hangups_as_terminations():
+        run_server(load, config)
 
 
 def warm_up(editor: Editor) -> None:
@@ -133,12 +137,26 @@ def warm_up(editor: Editor) -> None:
 
 
 def calibrate_for_serving(editor: Editor) -> None:
-    """Measures what drafts cost, where it isn't known yet, and says so."""
-    calibration = calibrate_editor(editor)
-    if calibration is not None and calibration.is_new:
-        typer.echo(f"measured what drafts cost on this machine ({calibration.seconds:.0f} s)", err=True)
-    if calibration is not None and calibration.is_doubtful:
-        typer.echo(f"warning: {busy_warning(calibration)}", err=True)
+    """Measures what drafts cost, where it isn't known yet, and says so; also where it can't be measured, or trusted."""
+    from lookahead_edit.targets.hf import HfTarget
+
+    if not isinstance(editor.target, HfTarget):
+        return
+    reason, calibration = TOO_SLOW, None
+    try:
+        calibration = calibrate_editor(editor)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        reason = "memory ran out"
+    if calibration is None:
+        typer.echo(f"warning: what drafts cost could not be measured, so typical costs count: {reason}", err=True)
+        return
+    if calibration.is_new:
+        where = "" if calibration.path is not None else "; there is no cache directory to keep it in"
+        typer.echo(f"measured what drafts cost on this machine ({calibration.seconds:.0f} s){where}", err=True)
+    if calibration.is_doubtful:
+        typer.echo(f"warning: what drafts cost is not sure: {busy_warning(calibration)}", err=True)
 
 
 def _is_given(context: typer.Context, name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from lookahead_edit.cli_interrupt import EXIT_INTERRUPTED, remembering_interrupts, was_interrupted
+from lookahead_edit.cli_interrupt import ending, remembering_interrupts, was_interrupted
 from lookahead_edit.cli_streams import fill_closed_streams
 
 
@@ -17,6 +17,6 @@ def main() -> None:
     except BaseException:  # an interrupted import may fail in any way
         if not was_interrupted():
             raise
-        sys.stderr.write("interrupted\n")
-        sys.exit(EXIT_INTERRUPTED)
+        sys.stderr.write(f"{ending().line}\n")
+        sys.exit(ending().status)
     run_command()

@@ -185,7 +185,7 @@ class RouteConfig:
 
     name: str
     models: tuple[str, ...] = ()  # names that clients may give as `model`; the loaded one answers
-    paths: tuple[str, ...] = ()  # prefixes of canonical ones, such as "/v1/edits"
+    paths: tuple[str, ...] = ()  # beginnings of addresses, such as "/v1/edits", with or without "/v1"
     allows_header: bool = True  # whether x-lookahead-route may name it
     drafter: str = SpeculationConfig.drafter  # where the request names none
     max_draft_tokens: int | None = None
@@ -201,6 +201,8 @@ class RouteConfig:
             _require(model.strip() == model != "", "models", "to be names without blanks at their ends", model)
         for path in self.paths:
             _require(path.startswith("/") and not path.endswith("/"), "paths", 'like "/v1/edits"', path)
+        # One spelling, or "/edits" would be another path than "/v1/edits" here and the same one to the server.
+        object.__setattr__(self, "paths", tuple(map(_with_version, self.paths)))
         _require(self.speculation in ("auto", "on", "off"), "speculation", "to be auto, on or off", self.speculation)
         SpeculationConfig(drafter=self.drafter, max_draft_tokens=self.max_draft_tokens)
         for name in ("max_tokens", "max_context_tokens"):
@@ -218,6 +220,10 @@ class RouteConfig:
             policy="fixed" if self.speculation == "on" else SpeculationConfig.policy,
             max_draft_tokens=self.max_draft_tokens,
         )
+
+
+def _with_version(path: str) -> str:
+    return path if path == "/v1" or path.startswith("/v1/") else f"/v1{path}"
 
 
 _ROUTE_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)

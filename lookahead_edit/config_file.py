@@ -25,6 +25,8 @@ _NO_KEYS = ("routes", "drift", "name")
 def read_server_config(path: Path) -> ServerConfig:
     """The file's settings in place of the defaults; a route named like a default one takes its place.
 
+    A route's paths, and those below them, are taken from the default routes.
+
     Keys are the fields of `ServerConfig`, `RouteConfig` and `DriftConfig`; arrays stand for tuples.
 
     Raises:
@@ -63,11 +65,11 @@ def _server_config(document: Mapping[str, Any]) -> ServerConfig:
         name: _config(defaults.get(name, RouteConfig(name)), table, f"routes.{name}")
         for name, table in _table(document, "routes").items()
     }
-    taken = {path for route in own.values() for path in route.paths}
+    taken = tuple(f"{path}/" for route in own.values() for path in route.paths)
     left = {
         name: replace(route, paths=paths)
         for name, route in defaults.items()
-        if (paths := tuple(path for path in route.paths if path not in taken))
+        if (paths := tuple(path for path in route.paths if not f"{path}/".startswith(taken)))
     }
     return replace(
         _config(ServerConfig(), _table(document, "server"), "server"),

@@ -5,6 +5,7 @@ Nothing is checked out and nothing fetched; file contents are read by their obje
 
 from __future__ import annotations
 
+import datetime
 import os
 import re
 import shutil
@@ -28,6 +29,7 @@ MAX_BLOB_BYTES = 1024 * 1024
 MAX_INSTRUCTION_CHARACTERS = 2000
 READ_BYTES = 64 * 1024
 NOW_SECONDS = 60
+GIT_YEARS = range(1970, 2100)
 NUM_CACHED_TREES = 2  # a commit's files share one, and history is mostly a line
 
 _HEADER = "\x01"  # begins a commit's message in the log, where a changed file begins with a colon
@@ -49,6 +51,12 @@ _LOCAL_VARIABLES = frozenset(
         "GIT_SHALLOW_FILE",
         "GIT_WORK_TREE",
     )
+)
+# What begins with a year, and what of it is a date: git takes a point or a slash for a hyphen too.
+_ISO_LIKE = re.compile(r"\d{4}(?:[-/.]\d|\Z)")
+_ISO_DATE = re.compile(
+    r"(?P<year>\d{4})[-/.](?P<month>\d\d?)[-/.](?P<day>\d\d?)"
+    r"(?:[T ]\s*(?P<hour>\d\d?):(?P<minute>\d\d)(?::(?P<second>\d\d))?)?(?!\d)"
 )
 _REGULAR_MODES = ("100644", "100755")
 _TRAILER = re.compile(r"\n(?:[A-Za-z]+(?:-[A-Za-z]+)+|Change-Id|git-svn-id): ?[^\n]*\Z")
@@ -187,7 +195,16 @@ class _Git:
         return self._run("rev-parse", "--is-shallow-repository").strip() == b"true"
 
     def _require_date(self, since: str) -> None:
-        """git takes anything for a date, and what it can't read for this moment, since which there are no commits."""
+        """git takes anything for a date: what it can't read for this moment, since which there are no commits.
+
+        A day that doesn't exist, and a year of its own, it takes for some other day.
+        """
+        if _ISO_LIKE.match(since) and not _exists(since):
+            raise InvalidInput(
+                f"expected a date that exists, such as 2024-01-31, from {GIT_YEARS[0]} to {GIT_YEARS[-1]}, "
+                f"got {since!r}",
+                param="since",
+            )
         seconds = int(self._run("rev-parse", f"--since={since}").removeprefix(b"--max-age="))
         if abs(time.time() - seconds) < NOW_SECONDS:
             raise InvalidInput(
@@ -264,6 +281,19 @@ class _Blobs:
                 pieces.append(piece)
         self._answers.read(1)  # the newline after the content
         return None if is_too_large else decode_text(b"".join(pieces))
+
+
+def _exists(date: str) -> bool:
+    """Whether a date, and a time behind it, are in the calendar and among what git can tell."""
+    match = _ISO_DATE.match(date)
+    if match is None:
+        return False
+    try:
+        day = datetime.date(int(match["year"]), int(match["month"]), int(match["day"]))
+        datetime.time(int(match["hour"] or 0), int(match["minute"] or 0), int(match["second"] or 0))
+    except ValueError:
+        return False
+    return day.year in GIT_YEARS
 
 
 def _fields(stream: IO[bytes]) -> Iterator[bytes]:

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from io import StringIO
 
 from lookahead_edit.corpus_edits import FileEdit
-from lookahead_edit.corpus_sources import BRACED_LANGUAGES, CAMEL_CASE_LANGUAGES, SourceText, parses_as_python
+from lookahead_edit.corpus_sources import (
+    BRACED_LANGUAGES,
+    CAMEL_CASE_LANGUAGES,
+    SourceText,
+    parses_as_python,
+    why_not_editable,
+)
 
 MIN_BLOCK_LINES = 4
 MAX_BLOCK_LINES = 200
@@ -34,14 +40,19 @@ class _Block:
     unit: str
 
 
-def reindent_edit(source: SourceText, choice: random.Random) -> FileEdit | None:
-    """Wraps the body of a function, whose name stands once as a function's, in an `if`."""
+def reindent_edit(source: SourceText, choice: random.Random) -> FileEdit | str:
+    """Wraps the body of a function, whose name stands once as a function's, in an `if`.
+
+    Where there is none, what speaks against it.
+    """
+    if reason := why_not_editable(source):
+        return reason
     lines = source.text.split("\n")
     blocks = list(_python_blocks(source.text) if source.language == "python" else _braced_blocks(source))
     names = [block.name for block in blocks]
     blocks = [block for block in blocks if names.count(block.name) == 1 and _can_shift(lines, block)]
     if not blocks:
-        return None
+        return "without a body to wrap"
     block = choice.choice(blocks)
     condition = choice.choice(_CONDITIONS)
     if source.language in CAMEL_CASE_LANGUAGES:
@@ -55,7 +66,7 @@ def reindent_edit(source: SourceText, choice: random.Random) -> FileEdit | None:
         closing = [block.indent + "}"]
     after = "\n".join([*lines[: block.start], block.indent + opening, *body, *closing, *lines[block.end :]])
     if source.language == "python" and not parses_as_python(after):
-        return None
+        return "no valid Python once wrapped"
     header = opening.removesuffix(" {")
     return FileEdit(
         id=f"{source.id}#reindent",

@@ -12,6 +12,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path, PurePosixPath
@@ -63,9 +64,15 @@ def release_edits(
     name: str,
     old_version: str,
     new_version: str,
+    reasons: Counter[str],
     context: ContextBounds | None = None,
 ) -> Iterator[FileEdit]:
-    """The text files that stand in both releases and differ, by path. The instruction says no more than that."""
+    """The text files that stand in both releases and differ, by path. The instruction says no more than that.
+
+    `reasons` counts what was left out.
+    """
+    if num_alone := len(old.keys() ^ new.keys()):
+        reasons["in one release only"] += num_alone
     texts: dict[str, str | None] = {}
 
     def read(path: str) -> str | None:
@@ -75,9 +82,11 @@ def release_edits(
 
     for path in sorted(old.keys() & new.keys()):
         if old[path] == new[path]:
+            reasons["unchanged"] += 1
             continue
         before, after = read(path), decode_text(new[path])
         if before is None or after is None:
+            reasons["not UTF-8 text"] += 1
             continue
         yield FileEdit(
             id=f"{name}/{old_version}..{new_version}/{path}",

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 
 from lookahead_edit.corpus_edits import FileEdit
-from lookahead_edit.corpus_sources import BRACED_LANGUAGES, CAMEL_CASE_LANGUAGES, SourceText, parses_as_python
+from lookahead_edit.corpus_sources import CAMEL_CASE_LANGUAGES, SourceText, parses_as_python, why_not_editable
 
 MIN_OCCURRENCES = 3
 MIN_NAME_CHARACTERS = 3
@@ -45,11 +45,16 @@ _LAST = (
 )
 
 
-def rename_edit(source: SourceText, choice: random.Random) -> FileEdit | None:
-    """Renames two declared names that stand in no string, so that every whole word of that name is the identifier."""
+def rename_edit(source: SourceText, choice: random.Random) -> FileEdit | str:
+    """Renames two declared names that stand in no string, so that every whole word of that name is the identifier.
+
+    Where there are none, what speaks against it.
+    """
+    if reason := why_not_editable(source):
+        return reason
     names = renameable_names(source.text, source.language)
-    if len(names) < 2 or source.language not in ("python", *BRACED_LANGUAGES):
-        return None
+    if len(names) < 2:
+        return "without two names to rename"
     text = source.text
     taken = set(_WORD.findall(text))
     parts = []
@@ -59,7 +64,7 @@ def rename_edit(source: SourceText, choice: random.Random) -> FileEdit | None:
         text = re.sub(rf"\b{re.escape(name)}\b", new_name, text)
         parts.append(f"{name} to {new_name}")
     if source.language == "python" and not parses_as_python(text):
-        return None
+        return "no valid Python once renamed"
     return FileEdit(
         id=f"{source.id}#rename",
         before=source.text,

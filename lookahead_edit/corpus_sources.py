@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from lookahead_edit.corpus_edits import FileEdit
 from lookahead_edit.traces import Trace
@@ -41,14 +43,26 @@ def source_of(trace: Trace) -> SourceText | None:
     return SourceText(trace.id, trace.source, match[1] if match else "", trace.context)
 
 
-def seeded_edits(
-    make_edit: Callable[[SourceText, random.Random], FileEdit | None], sources: Iterable[SourceText], seed: int
-) -> Iterator[FileEdit]:
-    """One edit a source, the same for the same seed and id; sources that allow none are passed over."""
-    for source in sources:
-        edit = make_edit(source, random.Random(f"{seed} {source.id}"))
-        if edit is not None:
-            yield edit
+# An edit of a source, or what of the source speaks against one, in the words of a `Tally`.
+MakeEdit: TypeAlias = Callable[[SourceText, random.Random], FileEdit | str]
+
+
+def seeded_edits(make_edit: MakeEdit, traces: Iterable[Trace], seed: int, reasons: Counter[str]) -> Iterator[FileEdit]:
+    """One edit for the source of each trace, the same for the same seed and id; `reasons` counts what allows none."""
+    for trace in traces:
+        source = source_of(trace)
+        made = "without a source" if source is None else make_edit(source, random.Random(f"{seed} {source.id}"))
+        if isinstance(made, FileEdit):
+            yield made
+        else:
+            reasons[made] += 1
+
+
+def why_not_editable(source: SourceText) -> str | None:
+    """What speaks against any edit by rule: a language that these know nothing of, or Python that is none."""
+    if source.language not in ("python", *BRACED_LANGUAGES):
+        return "of another language"
+    return "no valid Python" if source.language == "python" and not parses_as_python(source.text) else None
 
 
 def parses_as_python(text: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar, overload
 
 from lookahead_edit.config import EditConfig, SamplingConfig, SpeculationConfig
@@ -73,10 +74,11 @@ class Editor:
         `is_cancelled` is asked while long texts are read: RequestCancelled, where it says so.
         """
         check_speculation(request.speculation, self.drafters)
-        num_prompt_tokens = len(self._prompt(request, is_cancelled, reads_sources=False).tokens)
-        max_context_tokens = self._max_context_tokens(request)
-        if num_prompt_tokens >= max_context_tokens:
-            raise ContextLengthExceeded(num_prompt_tokens, max_context_tokens)
+        with self._saying_whose_limit():
+            num_prompt_tokens = len(self._prompt(request, is_cancelled, reads_sources=False).tokens)
+            max_context_tokens = self._max_context_tokens(request)
+            if num_prompt_tokens >= max_context_tokens:
+                raise ContextLengthExceeded(num_prompt_tokens, max_context_tokens)
 
     def prompt_tokens(self, request: EditRequest | GenerateRequest) -> IntArray:
         """int32[num_prompt_tokens], what the model reads: for other decoders of the same prompt, and for counting."""
@@ -133,14 +135,10 @@ class Editor:
             is_cancelled: asked between rounds, and while texts are read here (which raises RequestCancelled).
             cache_group: requests of one group may reuse what the target keeps of each other's prompts; None: of nobody.
         """
-        if isinstance(request, EditRequest):
-            return self._open_edit(request, is_cancelled, cache_group)
-        prompt, answer = self._prompt(request, is_cancelled), PlainStream(request.stop)
-
-        def conclude(finish_reason: FinishReason, metrics: SpeculationMetrics) -> GenerateResult:
-            return GenerateResult(answer.text, finish_reason, metrics, prompt.warnings)
-
-        return self._open(request, prompt, answer, is_cancelled, cache_group, conclude)
+        with self._saying_whose_limit():
+            if isinstance(request, EditRequest):
+                return self._open_edit(request, is_cancelled, cache_group)
+            return self._open_text(request, is_cancelled, cache_group)
 
     def stream(self, request: EditRequest, is_cancelled: Callable[[], bool] = never) -> Iterator[Progress | EditResult]:
         """Yields a Progress a round, then one EditResult. Closing the iterator frees the request."""
@@ -174,6 +172,25 @@ class Editor:
         limit = self.target.max_context_tokens
         return limit if request.max_context_tokens is None else min(limit, request.max_context_tokens)
 
+    @contextmanager
+    def _saying_whose_limit(self) -> Iterator[None]:
+        try:
+            yield
+        except ContextLengthExceeded as error:
+            if error.max_context_tokens < self.target.max_context_tokens:
+                error.model_context_tokens = self.target.max_context_tokens
+            raise
+
+    def _open_text(
+        self, request: GenerateRequest, is_cancelled: Callable[[], bool], cache_group: str | None
+    ) -> LiveRequest[GenerateResult]:
+        prompt, answer = self._prompt(request, is_cancelled), PlainStream(request.stop)
+
+        def conclude(finish_reason: FinishReason, metrics: SpeculationMetrics) -> GenerateResult:
+            return GenerateResult(answer.text, finish_reason, metrics, prompt.warnings)
+
+        return self._open(request, prompt, answer, is_cancelled, cache_group, conclude)
+
     def _open_edit(
         self, request: EditRequest, is_cancelled: Callable[[], bool], cache_group: str | None
     ) -> LiveRequest[EditResult]:
@@ -199,8 +216,8 @@ class Editor:
     ) -> LiveRequest[Result]:
         metrics = SpeculationMetrics(num_prompt_tokens=len(prompt.tokens))
         stop_tokens = stop_tokens or self._stop_tokens(request)
-        if not request.speculation.enabled:
-            metrics.disabled_reason = "speculation is off for this request"
+        metrics.disabled_reason = _disabled_reason(request.speculation)
+        metrics.unused_prediction = prompt.unused_prediction
         decoder = TextDecoder(self.tokenizer.decode, int(prompt.tokens[-1]), self._known_pairs)
         text = AnswerRule(decoder, answer)
         started = time.perf_counter()
@@ -231,6 +248,15 @@ class Editor:
         special_texts = set(self.tokenizer.special_texts)
         tokens = frozenset(int(self.tokenizer.encode(stop)[0]) for stop in request.stop if stop in special_texts)
         return EndTokenRule(tokens - self.tokenizer.eos_token_ids)
+
+
+def _disabled_reason(speculation: SpeculationConfig) -> str | None:
+    """Why nothing can be drafted, whatever the texts are."""
+    if not speculation.enabled:
+        return "speculation is off for this request"
+    if speculation.drafter == "none":
+        return 'the drafter "none" never drafts'
+    return "drafts of at most 0 tokens are allowed" if speculation.draft_limit == 0 else None
 
 
 def _edit_result(

@@ -14,6 +14,9 @@ import numpy as np
 
 from lookahead_edit.types import Round, SourceKind
 
+NUM_SHOWN_REASONS = 3  # the most frequent ones
+NOTHING_EMITTED = "no round has emitted anything"
+
 
 @dataclass(slots=True)
 class SpeculationMetrics:
@@ -42,7 +45,8 @@ class SpeculationMetrics:
     num_accepted_by_position: list[int] = field(default_factory=list)
     num_rounds_by_accepted: Counter[int] = field(default_factory=Counter)  # accepted tokens -> draft rounds
     num_rounds_by_reason: Counter[str] = field(default_factory=Counter)  # why nothing was drafted -> rounds
-    disabled_reason: str | None = None
+    disabled_reason: str | None = None  # known before the first round
+    unused_prediction: str | None = None  # why the request's own prediction is not drafted from
 
     def count_index_build(self, seconds: float) -> None:
         """Counts reading the prompt into the drafter's index: drafting time, before the first round."""
@@ -103,6 +107,22 @@ class SpeculationMetrics:
     def acceptance_rate(self) -> float | None:
         """Accepted / drafted tokens."""
         return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else None
+
+    @property
+    def undrafted_reason(self) -> str | None:
+        """Why there was no draft in any round; None where there was one.
+
+        Example: ``"no earlier occurrence of the last token (5 of 6 rounds); no room for a draft (1 of 6 rounds)"``
+        """
+        if self.num_draft_tokens:
+            return None
+        if self.disabled_reason is not None:
+            return self.disabled_reason
+        reasons = [
+            reason if number == self.num_rounds else f"{reason} ({number} of {self.num_rounds} rounds)"
+            for reason, number in self.num_rounds_by_reason.most_common(NUM_SHOWN_REASONS)
+        ]
+        return "; ".join(([self.unused_prediction] if self.unused_prediction else []) + (reasons or [NOTHING_EMITTED]))
 
     @property
     def num_wasted_tokens(self) -> int:

@@ -14,6 +14,7 @@ from lookahead_edit.payoff import MAX_RISK, ROUNDS_BETWEEN_TRIES, Payoff
 from lookahead_edit.types import Draft, DraftTerms, FloatArray, Round
 
 STEADY_ROUNDS = 8  # in a row, after which a batch that has one row more or less counts as that
+NEVER_PAYS = "by what a pass costs here, no draft would save anything"
 REFUSAL = f"drafts have not paid off lately, at most {ROUNDS_BETWEEN_TRIES} rounds to the next try"
 
 
@@ -97,6 +98,8 @@ class CostPolicy:
         if length and not account.is_trying and not terms.is_forced:
             account.follow(draft.tokens[:length], batch.extra_cost(length, length))
             return draft.cut(0, REFUSAL)
+        if not len(draft) and self._max_draft_tokens == 0:
+            return Draft(reason=NEVER_PAYS)  # the drafter was asked for none, and says that there is no room
         return draft.cut(length) if length or not len(draft) else draft.cut(0, _reason(probabilities))
 
     def _probabilities(self, draft: Draft, batch: _Batch) -> FloatArray:
@@ -192,7 +195,7 @@ def _goes_on(draft: Draft, terms: DraftTerms, batch: _Batch) -> bool:
 
 def _reason(probabilities: FloatArray) -> str:
     if not len(probabilities):
-        return "no draft tokens are allowed"
+        return NEVER_PAYS
     # In tens, for reasons are counted.
     num_tens = round(float(probabilities[0]) * 10.0)
     return f"a draft would cost more than it saves: about {num_tens * 10} % likely to be right"

@@ -38,6 +38,7 @@ class Prompt:
     sources: tuple[Source, ...]
     max_tokens: int
     warnings: tuple[str, ...] = ()
+    unused_prediction: str | None = None  # why the request's prediction is none of the sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,7 @@ class PromptBuilder:
             raise ContextLengthExceeded(len(tokens), self.max_context_tokens, num_region_tokens)
         default = int(num_region_tokens * self.config.output_tokens_per_region_token) + self.config.extra_output_tokens
         others, warnings = self._draft_only(request)
+        warnings = [*_ignored(request), *warnings]
         max_tokens = _limited(default if request.max_tokens is None else request.max_tokens, request)
         return RegionPrompt(
             tokens,
@@ -138,10 +140,10 @@ class PromptBuilder:
         if not len(tokens) or request.prompt == "":
             raise InvalidInput("expected a prompt of at least one token, got an empty one", param="prompt")
         self._require_in_vocabulary(request.sampling.logit_bias, "logit_bias")
-        sources, prediction_warnings = self._predictions(request)
+        sources, prediction_warnings, unused = self._predictions(request)
         rest = max(1, self.max_context_tokens - len(tokens))
         max_tokens = _limited(rest if request.max_tokens is None else request.max_tokens, request)
-        return Prompt(tokens, sources, max_tokens, (*warnings, *prediction_warnings))
+        return Prompt(tokens, sources, max_tokens, (*warnings, *prediction_warnings), unused)
 
     def _draft_only(self, request: EditRequest) -> tuple[list[Source], list[str]]:
         """The prediction and the other files, as far as they are read."""
@@ -175,13 +177,17 @@ class PromptBuilder:
         warning = f"a prediction of {len(text)} characters was cut to {self.max_context_tokens} tokens, the context"
         return Source(SourceKind.PREDICTION, tokens[: self.max_context_tokens]), [warning]
 
-    def _predictions(self, request: GenerateRequest) -> tuple[tuple[Source, ...], list[str]]:
-        if not request.prediction or not self.reads_sources:
-            return (), []
+    def _predictions(self, request: GenerateRequest) -> tuple[tuple[Source, ...], list[str], str | None]:
+        """The sources, warnings, and why there is no source."""
+        if request.prediction is None or not self.reads_sources:
+            return (), [], None
         prediction, warnings = self._prediction(request.prediction)
-        if len(prediction.tokens) < request.speculation.min_prediction_tokens:
-            return (), [f"a prediction of {len(prediction.tokens)} tokens is too short to pay and was not used"]
-        return (prediction,), warnings
+        num_tokens = len(prediction.tokens)
+        if num_tokens >= request.speculation.min_prediction_tokens:
+            return (prediction,), warnings, None
+        size = "1 token" if num_tokens == 1 else f"{num_tokens} tokens"
+        unused = f"a prediction of {size} is too short to pay and was not used"
+        return (), [unused], unused
 
     def _require_room_for_chat(self, request: GenerateRequest, tools: tuple[Mapping[str, Any], ...]) -> None:
         """A template may leave out parts of messages, so only what it makes of them can be counted."""
@@ -267,6 +273,15 @@ class PromptBuilder:
             return tokens, self._source(SourceKind.FILE, user[region_start:region_end])
         start, end = num_before + int(inside[0]), num_before + int(inside[-1]) + 1
         return tokens, Source(SourceKind.FILE, tokens[start:end], prompt_start=start)
+
+
+def _ignored(request: EditRequest) -> list[str]:
+    """Instruction and update are both told to the model, but for one that says nothing."""
+    if request.update == "":
+        return ["ignored an empty update: the instruction alone says what to change"]
+    if request.update is not None and request.instruction is not None and not request.instruction.strip():
+        return ["ignored an empty instruction: the update alone says what to change"]
+    return []
 
 
 def _limited(max_tokens: int, request: EditRequest | GenerateRequest) -> int:

@@ -1,20 +1,19 @@
 """Where each token of a replayed output came from: rounds to labelled spans of text. Pure; shows nothing.
 
 Text is decoded in runs, never token by token: a character whose bytes are split over tokens appears with the token
-that completes it.
+that completes it. Special tokens, such as the end, have no text, and are named.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from lookahead_edit.replay_figures import TraceReplay, cost_of
 from lookahead_edit.tokenizer import TextDecoder
-from lookahead_edit.types import IntArray, Round, SourceKind
+from lookahead_edit.types import IntArray, Round, SourceKind, Tokenizer
 
 CORRECTED = "corrected"  # the target's own token, right after a rejected draft
 BONUS = "bonus"  # the target's own token, after a draft that was accepted whole
@@ -25,17 +24,21 @@ NUM_TAIL_TOKENS = 8  # read before a draft's text, so that it may begin inside a
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Tokens of one round and one origin, and the text that they complete: none where that comes with a later one."""
+    """Tokens of one round and one origin, and the text that they complete: none where that comes with a later one.
+
+    A special token ends a span, and `special` is its name.
+    """
 
     round_number: int  # from 1
     origin: str  # one of ORIGINS
     num_tokens: int
     text: str
+    special: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedRound:
-    """One round: what was drafted against what came."""
+    """One round: what was drafted against what came. In its texts special tokens stand as `special_sign` has them."""
 
     number: int  # from 1
     num_tokens_before: int  # of the output
@@ -78,37 +81,43 @@ class Explanation:
         return ranked[:num_rounds]
 
 
-def explain(replayed: TraceReplay, decode: Callable[[IntArray], str]) -> Explanation:
+def special_sign(name: str) -> str:
+    """How a special token is shown, so that nobody takes it for the text of its name.
+
+    >>> special_sign("<|im_end|>")
+    '⟨<|im_end|>⟩'
+    """
+    return f"⟨{name}⟩"
+
+
+def explain(replayed: TraceReplay, tokenizer: Tokenizer) -> Explanation:
     """Labels every token of the output.
 
     Args:
         replayed: one trace's rounds, to the end.
-        decode: the tokenizer's, tokens to text.
+        tokenizer: which the trace's tokens are of.
 
     Example: a round drafted three tokens from the file and two were accepted: its spans are ``file`` with two tokens
     and ``corrected`` with one.
     """
-    end_token_id = replayed.trace.end_token_id
-
-    def decode_text(tokens: IntArray) -> str:
-        return decode(tokens[tokens != end_token_id])  # made up where the tokenizer has none
-
-    decoder = TextDecoder(decode_text)
+    speller = _Speller(tokenizer, replayed.trace.end_token_id)
+    decoder = TextDecoder(speller.decode)
     spans: list[Span] = []
     counts: Counter[str] = Counter()
     for number, finished in enumerate(replayed.rounds, start=1):
-        run: list[tuple[str, str]] = []
-        for origin, token in zip(_origins(finished), finished.tokens, strict=True):
-            run.append((origin, "" if token == end_token_id else decoder.push(int(token))))
+        run: list[Span] = []
+        for origin, token in zip(_origins(finished), map(int, finished.tokens), strict=True):
+            special = speller.names.get(token)
+            text = decoder.push(token) if special is None else decoder.finish()
+            run.append(Span(number, origin, 1, text, special))
             counts[origin] += 1
-        if number == len(replayed.rounds):
-            run[-1] = (run[-1][0], run[-1][1] + decoder.finish())
-        spans.extend(_merge(number, run))
+        spans.extend(_merge(run))
+    assert not decoder.finish(), "the last token is the end"
     return Explanation(
         id=replayed.trace.id,
         num_tokens=counts.total(),
         spans=tuple(spans),
-        rounds=tuple(_explain_rounds(replayed, decode_text)),
+        rounds=tuple(_explain_rounds(replayed, speller)),
         num_tokens_by_origin={origin: counts[origin] for origin in ORIGINS if counts[origin]},
     )
 
@@ -123,18 +132,55 @@ def _origins(finished: Round) -> list[str]:
     return origins
 
 
-def _merge(round_number: int, run: list[tuple[str, str]]) -> list[Span]:
+def _merge(run: list[Span]) -> list[Span]:
+    """Spans of one round and one token each, with neighbours of the same origin as one."""
     spans: list[Span] = []
-    for origin, text in run:
-        if spans and spans[-1].origin == origin:
+    for span in run:
+        if spans and spans[-1].origin == span.origin and spans[-1].special is None:
             last = spans.pop()
-            spans.append(Span(round_number, origin, last.num_tokens + 1, last.text + text))
+            num_tokens = last.num_tokens + span.num_tokens
+            spans.append(Span(span.round_number, span.origin, num_tokens, last.text + span.text, span.special))
         else:
-            spans.append(Span(round_number, origin, 1, text))
+            spans.append(span)
     return spans
 
 
-def _explain_rounds(replayed: TraceReplay, decode: Callable[[IntArray], str]) -> list[ExplainedRound]:
+class _Speller:
+    """Tokens to text, special ones by their names."""
+
+    def __init__(self, tokenizer: Tokenizer, end_token_id: int) -> None:
+        self.names = {end_token_id: "end"}  # which the tokenizer may lack
+        for text in tokenizer.special_texts:
+            special = [token for token in map(int, tokenizer.encode(text)) if tokenizer.token_bytes(token) is None]
+            if len(special) == 1:
+                self.names[special[0]] = text
+        self._tokenizer = tokenizer
+        self._end_token_id = end_token_id
+
+    def decode(self, tokens: IntArray) -> str:
+        """The text alone."""
+        return self._tokenizer.decode(tokens[tokens != self._end_token_id])
+
+    def text_after(self, before: IntArray, tokens: IntArray) -> str:
+        """What `tokens` add to the text; where they begin inside a character, with the whole of it."""
+        known = np.concatenate([before, tokens])
+        pieces: list[str] = []
+        start = len(before)
+        for index, token in enumerate(map(int, tokens), start=len(before)):
+            if name := self.names.get(token):
+                pieces += [self._run_after(known[:start], known[start:index]), special_sign(name)]
+                start = index + 1
+        return "".join([*pieces, self._run_after(known[:start], known[start:])])
+
+    def _run_after(self, before: IntArray, tokens: IntArray) -> str:
+        if not len(tokens):
+            return ""
+        tail = before[-NUM_TAIL_TOKENS:]
+        known = self.decode(tail).rstrip("\ufffd")
+        return self.decode(np.concatenate([tail, tokens]))[len(known) :]
+
+
+def _explain_rounds(replayed: TraceReplay, speller: _Speller) -> list[ExplainedRound]:
     output = np.append(replayed.trace.output, np.int32(replayed.trace.end_token_id))
     explained: list[ExplainedRound] = []
     start = 0
@@ -151,22 +197,13 @@ def _explain_rounds(replayed: TraceReplay, decode: Callable[[IntArray], str]) ->
                 num_accepted_tokens=num_accepted,
                 match_length=finished.draft.match_length,
                 draft_origin=SourceKind(int(finished.draft.sources[0])).label if num_drafted else None,
-                accepted_text=_text_after(decode, output[:start], output[start:accepted_end]),
-                rejected_text=_text_after(decode, output[:accepted_end], rejected),
-                came_text=_text_after(
-                    decode, output[:accepted_end], output[accepted_end : accepted_end + len(rejected)]
+                accepted_text=speller.text_after(output[:start], output[start:accepted_end]),
+                rejected_text=speller.text_after(output[:accepted_end], rejected),
+                came_text=speller.text_after(
+                    output[:accepted_end], output[accepted_end : accepted_end + len(rejected)]
                 ),
                 reason=finished.draft.reason,
             )
         )
         start += len(finished.tokens)
     return explained
-
-
-def _text_after(decode: Callable[[IntArray], str], before: IntArray, tokens: IntArray) -> str:
-    """What `tokens` add to the text; where they begin inside a character, with the whole of it."""
-    if not len(tokens):
-        return ""
-    tail = before[-NUM_TAIL_TOKENS:]
-    known = decode(tail).rstrip("\ufffd")
-    return decode(np.concatenate([tail, tokens]))[len(known) :]

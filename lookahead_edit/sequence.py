@@ -153,9 +153,11 @@ class Sequence:
     def draft_terms(self, max_draft_tokens: int) -> DraftTerms:
         """What the policy gets to know."""
         own = self.max_draft_tokens
-        return DraftTerms(
-            self.key, max_draft_tokens if own is None else min(own, max_draft_tokens), self.is_draft_forced
-        )
+        if own is None:
+            own = max_draft_tokens
+        elif not self.is_draft_forced:  # forced ones go in, however little the policy thinks of them
+            own = min(own, max_draft_tokens)
+        return DraftTerms(self.key, own, self.is_draft_forced)
 
     def row(self, draft: Draft) -> Row:
         """What the target gets to see."""

@@ -24,7 +24,7 @@ class EditRequest:
 
     text: str
     instruction: str | None = None
-    update: str | None = None  # lazy snippet to merge, instead of an instruction
+    update: str | None = None  # lazy snippet to merge, instead of an instruction or with one about it
     region: tuple[int, int] | None = None
     path: str | None = None
     language: str | None = None

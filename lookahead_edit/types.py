@@ -60,30 +60,30 @@ class ContextLengthExceeded(InvalidInput):
     """The prompt, or the prompt and the least output it needs, don't fit the model's context.
 
     With `num_characters`, the text's, its tokens were not all counted: there are at least `num_prompt_tokens`.
+    Where the model would take more, its `model_context_tokens` are set, and `limited_by` says whose limit it is.
     """
 
     def __init__(
-        self,
-        num_prompt_tokens: int,
-        max_context_tokens: int,
-        num_output_tokens: int = 0,
-        *,
-        num_characters: int | None = None,
+        self, num_prompt_tokens: int, max_context_tokens: int, num_output_tokens: int = 0, *, num_characters: int = 0
     ) -> None:
         got = f"{num_prompt_tokens} prompt tokens"
-        if num_characters is not None:
+        if num_characters:
             got = f"at least {got} in a text of {num_characters} characters"
         output = f" and room for {num_output_tokens} output tokens" if num_output_tokens else ""
-        # The second half, word for word, is how clients (litellm, and aider with it) tell this error from others.
-        super().__init__(
-            f"expected a prompt that fits, got {got}{output}: "
-            f"this model's maximum context length is {max_context_tokens} tokens",
-            param="input",
-            code="context_length_exceeded",
-        )
+        message = f"expected a prompt that fits, got {got}{output}"
+        super().__init__(message, param="input", code="context_length_exceeded")
         self.num_prompt_tokens = num_prompt_tokens
         self.num_output_tokens = num_output_tokens
         self.max_context_tokens = max_context_tokens
+        self.model_context_tokens: int | None = None
+        self.limited_by = "this request"
+
+    def __str__(self) -> str:
+        # These words, as they are, are how clients (litellm, and aider with it) tell this error from others.
+        limit, words = self.max_context_tokens, "this model's maximum context length is"
+        if self.model_context_tokens is not None:
+            words = f"{self.limited_by} has a limit of {limit} tokens for prompt and answer together, where {words}"
+        return f"{super().__str__()}: {words} {self.model_context_tokens or limit} tokens"
 
 
 class UnsupportedModel(LookaheadEditError):

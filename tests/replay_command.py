@@ -56,12 +56,13 @@ def replay_command(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.Capture
     monkeypatch.setattr(cli_replay, "open_tokenizer", open_bytes)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
-
     return command("replay", monkeypatch, capsysbinary)
 
 
 def command(name: str, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> Run:
-    """Runs a command of the command line in this process."""
+    """Runs a command of the command line in this process, which says nothing of what takes long."""
+    # Kernels may have to be compiled first.
+    monkeypatch.setattr("lookahead_edit.cli_display.PATIENCE_SECONDS", 600.0)
 
     def run_main(*arguments: str | Path, stdin: bytes = b"") -> Outcome:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin))))

@@ -8,9 +8,10 @@ from pathlib import Path
 
 SCRIPT = """
 import sys
-from lookahead_edit import cli, cli_replay
+from lookahead_edit import cli, cli_display, cli_replay
 from lookahead_edit.tokenizer import ByteTokenizer
 
+cli_display.PATIENCE_SECONDS = 600.0  # kernels may have to be compiled first, which would be told
 cli_replay.open_tokenizer = lambda *_: ByteTokenizer()
 cli.main(sys.argv[1:])
 """

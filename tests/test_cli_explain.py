@@ -19,7 +19,7 @@ from lookahead_edit.replay_figures import DEFAULT_COSTS
 from lookahead_edit.text_visible import visible_text
 from lookahead_edit.tokenizer import ByteTokenizer
 from lookahead_edit.traces import Trace, format_trace
-from tests.replay_command import TRACES, Run, replay_command, write_samples
+from tests.replay_command import FILE, TRACES, Run, replay_command, write_samples
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_an_explanation_shows_the_whole_output_with_a_letter_for_each_piece(run:
         assert outcome.status == 0
         _, _, shown = outcome.stdout.partition("where a round begins\n")
         shown, _, costliest = shown.partition("Costliest rounds")
-        text = re.sub(r"⟨\w⟩|│|⏎", "", shown).strip("\n")
+        text = re.sub(r"⟨\w⟩|│|⏎", "", shown).strip("\n").removesuffix("⟨<|im_end|>⟩")
         # Tabs are shown as blanks, up to a column that the marks moved.
         assert re.sub("[ \t]+", " ", text) == re.sub("[ \t]+", " ", visible_text(TRACES[1].output))
         assert "drafted" in costliest
@@ -75,7 +75,35 @@ def test_json_carries_the_explanation(run: Run, traces: Path) -> None:
     explanation = document["explanation"]
     assert (explanation["id"], explanation["drafter"], explanation["cost"]) == ("first", "ngram", DEFAULT_COSTS[0])
     assert "".join(span["text"] for span in explanation["spans"]) == TRACES[0].output
+    assert [span["special"] for span in explanation["spans"]][-2:] == [None, "<|im_end|>"]
     assert len(explanation["rounds"]) < len(TRACES[0].output)
+
+
+SPECIAL = Trace("special", f"Edit.\n{FILE}<|im_end|>\n", f"{FILE}<|im_end|>\n{FILE}", FILE)
+
+
+def test_special_tokens_are_named_so_that_every_round_adds_up(run: Run, traces: Path) -> None:
+    """Behind the file stands an end token in the prompt, and in the output the same text, which is none."""
+    traces.write_bytes(format_trace(SPECIAL))
+    page = traces.with_name("page.html")
+    shown = run(traces, "--drafters", "suffix", "--explain", "#1", "--html", page).stdout
+    _, _, shown = shown.partition("where a round begins\n")
+    output, _, costliest = shown.partition("Costliest rounds")
+    assert re.sub("│|⟨.⟩", "", output).count("<|im_end|>") == 2  # without the marks of rounds and origins
+    assert output.rstrip().endswith("⟨<|im_end|>⟩")
+    assert "⟨<|im_end|>⟩" in costliest
+    content = page.read_text("utf-8")
+    assert content.count('<i class="special">⟨&lt;|im_end|&gt;⟩</i>') == 1
+    assert not re.search('<span class="round" [^>]*></span>', content)
+
+
+def test_special_tokens_are_dimmed_where_there_are_colours(
+    run: Run, traces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    shown = run(traces, "--drafters", "suffix", "--explain", "#1", "--quiet").stdout
+    assert re.search(r"\x1b\[2;[\d;]*m⟨<\|im_end\|>⟩\x1b\[0m", shown)
 
 
 class Page(HTMLParser):
@@ -125,7 +153,7 @@ def test_a_page_without_a_rejected_draft_says_so() -> None:
     config = SpeculationConfig(drafter="none")
     trace = tokenize_trace(Trace("a", "x", "y"), ByteTokenizer())
     replayed = replay_trace(trace, drafter_factory(config)(trace), policy_factory(config)(0.01))
-    page = explanation_page(explain(replayed, ByteTokenizer().decode), title="a", cost=0.01)
+    page = explanation_page(explain(replayed, ByteTokenizer()), title="a", cost=0.01)
     assert "No draft was rejected." in page
 
 

@@ -110,7 +110,7 @@ def test_a_full_disk_leaves_what_was_there(traces: Path, name: str) -> None:
     file = traces.with_name(name)
     file.write_text("old")
     option = {"rows": "--per-trace", "plot": "--plot", "page": "--html"}[file.stem]
-    # Kernels that aren't in the cache yet would find the disk full first.
+    # Kernels that aren't kept yet would find the disk full first.
     assert shell("replay", traces, "--drafters", "none,ngram").returncode == 0
     options = [option, str(file), *(["--explain", "#1"] if option == "--html" else [])]
     done = shell("replay", traces, "--drafters", "none,ngram", *options, before=FULL_DISK)
@@ -148,3 +148,13 @@ def test_names_that_are_none_are_one_line(run: Run, run_corpus: RunCorpus, trace
         assert run(traces, option, name + suffix, *more).error.startswith("error: can't write ")
     status, _, error = run_corpus("rename", traces, "-o", name)
     assert (status, error.count("\n"), error[:18]) == (2, 1, "error: can't write")
+
+
+def test_where_no_directory_takes_compiled_kernels_a_line_says_what_to_do(traces: Path) -> None:
+    script = (
+        "from numba.core.caching import CacheImpl; CacheImpl._locator_classes = []; "  # none of them has found a place
+        "from lookahead_edit.cli import main; main()"
+    )
+    done = shell("replay", traces, "--drafters", "ngram", script=script)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("error: no directory for compiled kernels can be written to; name")

@@ -243,7 +243,7 @@ def test_a_rename_names_two_identifiers_and_renames_every_one() -> None:
     source = SourceText("a", PYTHON, "python")
     assert renameable_names(PYTHON, "python") == ["discount", "subtotal", "item"]
     edit = rename_edit(source, random.Random(0))
-    assert edit is not None
+    assert isinstance(edit, FileEdit)
     first, second = edit.instruction.removeprefix("Rename ").removesuffix(".").split(" and ")  # type: ignore[union-attr]
     text = PYTHON
     for pair in (first, second):
@@ -257,7 +257,7 @@ def test_a_rename_names_two_identifiers_and_renames_every_one() -> None:
 def test_a_wrapped_body_differs_by_indentation_and_the_if_alone(text: str, language: str) -> None:
     for seed in range(8):
         edit = reindent_edit(SourceText("a", text, language), random.Random(seed))
-        assert edit is not None
+        assert isinstance(edit, FileEdit)
         before = [line.strip() for line in text.split("\n")]
         after = [line.strip() for line in edit.after.split("\n")]
         added = Counter(after) - Counter(before)
@@ -268,18 +268,32 @@ def test_a_wrapped_body_differs_by_indentation_and_the_if_alone(text: str, langu
             ast.parse(edit.after)
 
 
+NO_NAMES, NO_BODY = "without two names to rename", "without a body to wrap"
+
+
 @pytest.mark.parametrize(
-    "text", ["", "x = 1\n", "def f():\n    return 1\n", "def f(:\n", 'def f():\n    """a\n' + "b\n" * 9 + '"""\n']
+    ("text", "language", "reasons"),
+    [
+        ("", "python", (NO_NAMES, NO_BODY)),
+        ("x = 1\n", "python", (NO_NAMES, NO_BODY)),
+        ("def f():\n    return 1\n", "python", (NO_NAMES, NO_BODY)),
+        ('def f():\n    """a\n' + "b\n" * 9 + '"""\n', "python", (NO_NAMES, NO_BODY)),
+        ("int main() { return 0; }\n", "c", (NO_NAMES, NO_BODY)),
+        ("def f(:\n", "python", ("no valid Python",) * 2),
+        (PYTHON, "yaml", ("of another language",) * 2),
+        (PYTHON, "", ("of another language",) * 2),
+    ],
 )
-def test_sources_that_do_not_fit_are_passed_over(text: str) -> None:
-    source = SourceText("a", text, "python")
-    assert rename_edit(source, random.Random(0)) is None
-    assert reindent_edit(source, random.Random(0)) is None
+def test_sources_that_do_not_fit_are_passed_over_and_the_reason_is_named(
+    text: str, language: str, reasons: tuple[str, str]
+) -> None:
+    source = SourceText("a", text, language)
+    assert (rename_edit(source, random.Random(0)), reindent_edit(source, random.Random(0))) == reasons
 
 
 def test_strings_of_several_lines_are_never_indented() -> None:
     text = 'def f():\n    query = """\nselect\n"""\n    run(query)\n    run(query)\n    return query\n'
-    assert reindent_edit(SourceText("a", text, "python"), random.Random(0)) is None
+    assert reindent_edit(SourceText("a", text, "python"), random.Random(0)) == NO_BODY
 
 
 def test_the_fence_before_the_source_tells_its_language() -> None:
@@ -310,6 +324,22 @@ def test_bad_lines_are_warned_of_and_the_others_still_count(tmp_path: Path, run:
     status, traces, error = run("rename", file)
     assert (status, traces, error.count("warning")) == (2, [], 20)
     assert error.endswith("error: expected edits inside the bounds, got 0 traces; 30 unreadable\n")
+
+
+def test_traces_that_are_left_out_are_counted_with_the_reason(tmp_path: Path, run: RunCorpus) -> None:
+    without_source = b'{"id": "b", "prompt": "x", "output": "y"}\n'
+    others = [trace_line(text="x = 1\n")] * 3 + [trace_line(language="sql")] * 2 + [without_source]
+    file = tmp_path / "traces.jsonl"
+    file.write_bytes(b"".join([*others, trace_line("a")]))
+    for command, reason in (("rename", NO_NAMES), ("reindent", NO_BODY)):
+        status, (trace,), error = run(command, file)
+        assert (status, trace["id"]) == (0, f"a#{command}")
+        assert error == f"1 trace; 3 {reason}, 2 of another language, 1 without a source\n"
+    file.write_bytes(without_source * 2)
+    for command in ("rename", "reindent"):
+        status, traces, error = run(command, file)
+        assert (status, traces) == (2, [])
+        assert error == "error: expected edits inside the bounds, got 0 traces; 2 without a source\n"
 
 
 def test_canitedit_and_blazedit_read_files(tmp_path: Path, run: RunCorpus) -> None:

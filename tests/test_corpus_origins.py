@@ -125,6 +125,23 @@ def test_a_date_that_git_takes_for_this_moment_is_refused(repository: Path) -> N
             all_git_edits(repository, HistoryBounds(since=since))
 
 
+@pytest.mark.parametrize(
+    "since",
+    [
+        *("2024-13-45", "2023-02-29", "2024/02/30", "2024.00.10", "2024-01-3112", "2024-01-31 25:00"),
+        *("2024-01-31T10:61:00", "0000-00-00", "1960-01-01", "2100-01-01", "2024", "2024-01"),
+    ],
+)
+def test_a_date_that_git_takes_for_another_one_is_refused(repository: Path, since: str) -> None:
+    with pytest.raises(InvalidInput, match="expected a date that exists, such as 2024-01-31"):
+        all_git_edits(repository, HistoryBounds(since=since))
+
+
+@pytest.mark.parametrize("since", ["2024-02-29", "2024-1-5", "2024/01/31", "2024-01-31 23:59", "2024-01-31T10:00:00Z"])
+def test_a_date_that_exists_is_taken(repository: Path, since: str) -> None:
+    assert all_git_edits(repository, HistoryBounds(since=since))[0]
+
+
 def test_the_repository_is_the_one_that_was_named(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,10 +246,10 @@ def test_files_of_both_releases_that_differ_are_edits() -> None:
     old = {"a.py": OLD.encode(), "b.py": b"b = 1\n", "gone.py": OLD.encode(), "latin.py": b"\xe9"}
     new = {"a.py": NEW.encode(), "b.py": b"b = 1\n", "new.py": OLD.encode(), "latin.py": b"\xe9\n"}
     versions = {"name": "demo", "old_version": "1.0", "new_version": "1.1"}
-    (edit,) = release_edits(old, new, **versions, context=ContextBounds())
+    (edit,) = release_edits(old, new, **versions, reasons=Counter(), context=ContextBounds())
     assert (edit.id, edit.instruction) == ("demo/1.0..1.1/a.py", "Update a.py from demo 1.0 to 1.1.")
     assert [file.path for file in edit.context] == ["b.py", "gone.py"]
-    assert [edit.context for edit in release_edits(old, new, **versions)] == [()]
+    assert [edit.context for edit in release_edits(old, new, **versions, reasons=Counter())] == [()]
 
 
 def test_names_of_releases() -> None:
@@ -291,7 +308,19 @@ def test_from_directories_compares_archives(tmp_path: Path, run: RunCorpus) -> N
     assert "Update a.py from demo demo-1.0.tar.gz to demo-1.1.zip." in trace["prompt"]
     status, traces, error = run("from-directories", old, old)
     assert (status, traces) == (2, [])
-    assert error == "error: expected edits inside the bounds, got 0 traces\n"
+    assert error == "error: expected edits inside the bounds, got 0 traces; 1 unchanged\n"
+    write_tar(old, {"a.py": b"\xff" * 99, "b.py": b"x = 1\n", "d.py": OLD.encode()})
+    write_zip(new, {"a.py": OLD.encode(), "c.py": b"x = 1\n", "d.py": NEW.encode()})
+    status, (trace,), error = run("from-directories", old, new)
+    assert (status, error) == (0, "1 trace; 2 in one release only, 1 not UTF-8 text\n")
+
+
+def test_where_nothing_is_found_the_limits_are_named(repository: Path, run: RunCorpus) -> None:
+    limits = ("--since", "2099-01-01", "--max-commits", "7", "--suffix", ".py", "--max-changed", "0.25")
+    status, traces, error = run("from-git", repository, *limits)
+    assert (status, traces) == (2, [])
+    named = "--since 2099-01-01, --max-commits 7, --max-changed 0.25, --suffix .py"
+    assert error == f"error: expected edits inside the bounds ({named}), got 0 traces\n"
 
 
 def test_from_packages_reads_what_pip_and_npm_fetch(

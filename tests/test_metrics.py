@@ -81,6 +81,25 @@ def test_rounds_without_a_draft_are_counted_by_reason() -> None:
     assert counted(ROUNDS).num_rounds_by_reason == {"no match": 1, "nothing drafted": 1}
 
 
+def undrafted(*reasons: str | None, **fields: str) -> str | None:
+    metrics = SpeculationMetrics(**fields)  # type: ignore[arg-type]
+    for reason in reasons:
+        metrics.add(Round(np.zeros(1, dtype=np.int32), Draft(reason=reason), 0))
+    return metrics.undrafted_reason
+
+
+def test_where_nothing_was_drafted_there_is_always_a_reason() -> None:
+    assert counted(ROUNDS).undrafted_reason is None
+    assert undrafted() == "no round has emitted anything"
+    assert undrafted(None) == "nothing drafted"
+    assert undrafted("no match", "no match") == "no match"
+    assert undrafted("a", "b", "b") == "b (2 of 3 rounds); a (1 of 3 rounds)"
+    assert undrafted(*"aaaabbbccd") == "a (4 of 10 rounds); b (3 of 10 rounds); c (2 of 10 rounds)"
+    assert undrafted("a", "b", disabled_reason="off") == "off"
+    assert undrafted("a", unused_prediction="too short") == "too short; a"
+    assert undrafted("a", disabled_reason="off", unused_prediction="too short") == "off"
+
+
 def test_seconds_are_summed_and_the_prompt_is_no_decoding() -> None:
     metrics = counted(ROUNDS)
     assert (metrics.draft_seconds, metrics.verify_seconds) == (0.25, 2.5)

@@ -290,8 +290,9 @@ def test_tokens_are_labelled_by_source_and_by_what_the_target_did() -> None:
         draft_of("ef", SourceKind.CONTEXT),  # ef, then g is a bonus
         draft_of("Y", SourceKind.OUTPUT),  # the end corrects
     ]
-    explanation = explain(replayed_of(trace, drafts), ByteTokenizer().decode)
+    explanation = explain(replayed_of(trace, drafts), ByteTokenizer())
     spans = [(span.round_number, span.origin, span.num_tokens, span.text) for span in explanation.spans]
+    assert [span.special for span in explanation.spans] == [None] * 6 + ["<|im_end|>"]
     assert spans == [
         (1, "file", 1, "a"),
         (1, "prompt", 1, "b"),
@@ -307,16 +308,24 @@ def test_tokens_are_labelled_by_source_and_by_what_the_target_did() -> None:
     assert (first.accepted_text, first.rejected_text, first.came_text) == ("ab", "X", "c")
     assert (second.reason, second.draft_origin) == ("nothing matches", None)
     assert (third.num_tokens_before, third.num_accepted_tokens, third.rejected_text) == (4, 2, "")
-    assert (fourth.rejected_text, fourth.came_text) == ("Y", "")
+    assert (fourth.rejected_text, fourth.came_text) == ("Y", "⟨<|im_end|>⟩")
     # One token for 1 + 2c, three for 1 + 4c; rounds without a rejection are not among them.
     assert [costly.number for costly in explanation.costliest_rounds(0.1)] == [4, 1]
     assert first.cost_per_token(0.1) == pytest.approx(1.4 / 3)
 
 
+def test_a_drafted_end_is_named(tokenizer: Tokenizer) -> None:
+    trace = tokenize_trace(Trace("a", PROMPT, OUTPUT), tokenizer)
+    drafted = np.append(trace.output[:1], trace.end_token_id).astype(np.int32)
+    (first, *_) = explain(replayed_of(trace, [Draft(drafted, np.zeros(2, np.int8))]), tokenizer).rounds
+    assert first.rejected_text.strip("⟨⟩") in (*tokenizer.special_texts, "end")
+    assert first.rejected_text.startswith("⟨")
+
+
 def test_a_character_split_over_rounds_is_shown_once_and_whole() -> None:
     trace = trace_of(list("aé☕".encode()))
     drafts = [draft_of("a", SourceKind.FILE)]  # a, and the first byte of é as a bonus
-    explanation = explain(replayed_of(trace, drafts), ByteTokenizer().decode)
+    explanation = explain(replayed_of(trace, drafts), ByteTokenizer())
     assert [span.text for span in explanation.spans if span.text] == ["a", "é", "☕"]
     assert explanation.text == "aé☕"
 
@@ -324,7 +333,7 @@ def test_a_character_split_over_rounds_is_shown_once_and_whole() -> None:
 def test_a_draft_that_begins_inside_a_character_is_shown_with_the_whole_of_it() -> None:
     trace = trace_of(list("é!".encode()))
     drafts = [Draft(np.array([0xC3, 0xA8], np.int32), np.zeros(2, np.int8))]  # è; the second byte is rejected
-    (first, *_) = explain(replayed_of(trace, drafts), ByteTokenizer().decode).rounds
+    (first, *_) = explain(replayed_of(trace, drafts), ByteTokenizer()).rounds
     assert (first.rejected_text, first.came_text) == ("è", "é")
 
 
@@ -345,7 +354,7 @@ def test_spans_partition_the_output(tokenizer: Tokenizer, output: str, data: st.
         tokens = np.array(truth[start : start + length], np.int32)
         drafts.append(Draft(tokens, np.array(kinds[: len(tokens)], np.int8)))
     replayed = replayed_of(trace, drafts)
-    explanation = explain(replayed, tokenizer.decode)
+    explanation = explain(replayed, tokenizer)
     assert explanation.text == tokenizer.decode(trace.output)
     assert sum(span.num_tokens for span in explanation.spans) == len(truth) == explanation.num_tokens
     assert sum(explanation.num_tokens_by_origin.values()) == len(truth)

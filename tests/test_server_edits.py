@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from logged_editor import BYTES, logged_editor, target_of
 from scripted_editor import MODEL_NAME, ScriptedEditor
 from server_harness import counter, events, in_process
 
@@ -320,3 +321,30 @@ def test_counters_tell_what_was_served(client):
     assert counter(client, "spec_decode_num_accepted_tokens_per_pos_total", **spec, position="0") == 7
     assert counter(client, "num_requests_running") == 0
     assert counter(client, "num_requests_waiting") == 0
+
+
+def test_an_instruction_and_an_update_are_both_told_to_the_model():
+    editor = logged_editor("x = 2\n```")
+    with in_process(editor) as client:
+        both = {"input": "x = 1\n", "instruction": "Keep the comments.", "update": "x = 2\n"}
+        answer = client.post("/v1/edits", json=both).json()
+        prompt = BYTES.decode(target_of(editor).prompts[-1])
+        assert "Keep the comments.\nApply this update:\n```\nx = 2\n```\n```\nx = 1\n```" in prompt
+        assert answer["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "warning"),
+    [
+        ({"instruction": "Do it.", "update": ""}, "ignored an empty update: the instruction alone says what to change"),
+        ({"instruction": " \n", "update": "b"}, "ignored an empty instruction: the update alone says what to change"),
+        ({"instruction": "", "update": "b"}, "ignored an empty instruction: the update alone says what to change"),
+        ({"instruction": "Do it.", "update": None}, None),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_empty_one_of_the_two_is_ignored_with_a_warning(fields, warning, stream):
+    with in_process(logged_editor("x = 2\n```")) as client:
+        response = client.post("/v1/edits", json={"input": "x = 1\n", "stream": stream, **fields})
+    answer = events(response.text)[-1] if stream else response.json()
+    assert answer["warnings"] == ([] if warning is None else [warning])

@@ -160,7 +160,10 @@ def test_answers_are_no_longer_than_the_route_allows(client: TestClient) -> None
 def test_a_prompt_beyond_the_routes_context_is_refused_with_the_numbers(client: TestClient) -> None:
     error = post(client, "batch", input="x" * 4000, status=400)["error"]
     assert error["code"] == "context_length_exceeded"
-    assert "2000 tokens" in error["message"]
+    limit = "the route batch has a limit of 2000 tokens for prompt and answer together"
+    # The last words are those by which clients tell this error; they must be true of the model all the same.
+    assert f": {limit}, where this model's maximum context length is {2**31 - 1} tokens" in error["message"]
+    assert error["message"].startswith("input: expected a prompt that fits, got ")
     assert post(client, "eager", input="x" * 4000)["choices"][0]["finish_reason"] == "stop"
 
 

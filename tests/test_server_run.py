@@ -54,6 +54,14 @@ cli.main(["serve", "--port", sys.argv[2], "--grace", sys.argv[3], *sys.argv[4:]]
 """
 
 
+@pytest.fixture(autouse=True)
+def hangups_that_are_not_ignored():
+    """Under nohup, whose children ignore them too, as without it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 def start(load="scripted", port=0, grace_seconds=20.0, options=()):
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-c", SCRIPT, load, str(port), str(grace_seconds), *options],
@@ -101,12 +109,13 @@ def read_all(connection):
         return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
 
-def test_sigterm_refuses_new_work_and_finishes_what_runs():
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_refuses_new_work_and_finishes_what_runs(number):
     with running() as (process, client):
         wait_until(lambda: is_ready(client))
         plain, stream = (raw_post(client, {"input": "a", "instruction": "hold", "stream": s}) for s in (False, True))
         wait_until(lambda: num_open(client) == 2)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         wait_until(lambda: not is_ready(client))
         for response in (client.get("/health"), client.post("/v1/edits", json={"input": "a", "instruction": "go"})):
             assert response.status_code == 503
@@ -118,6 +127,28 @@ def test_sigterm_refuses_new_work_and_finishes_what_runs():
         assert '"type":"edit.completed"' in read_all(stream)
         assert process.wait(10) == 0
         assert process.stderr.read() == f"ready: {str(client.base_url).rstrip('/')} serves scripted\n"
+
+
+def test_a_route_that_nothing_takes_is_warned_of_at_the_start(tmp_path):
+    config = tmp_path / "server.toml"
+    config.write_text('[routes.all]\npaths = ["/v1"]\n[routes.lost]\nallows_header = false\n')
+    with running(options=["--config", str(config)]) as (process, client):
+        wait_until(lambda: is_ready(client))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        warning, ready = process.stderr.read().splitlines()
+        assert warning.startswith("warning: no request can take the route lost: ")
+        assert ready.startswith("ready: ")
+
+
+def test_a_path_that_nothing_has_is_one_line_and_no_server(tmp_path):
+    config = tmp_path / "server.toml"
+    config.write_text('[routes.fast]\npaths = ["/v1/edit"]\n')
+    process = start(options=["--config", str(config)])
+    printed = printed_until_it_ended(process)
+    assert process.returncode == 2
+    assert printed.count("\n") == 1
+    assert "route fast: expected paths that /v1/chat/completions, /v1/completions, /v1/edits begin with" in printed
 
 
 def test_work_that_outlasts_the_grace_is_told_so():

@@ -18,6 +18,7 @@ from lookahead_edit.types import InvalidInput
 
 ROUTES = (RouteConfig("fast", models=("fast-edit",)), RouteConfig("rest", paths=("/v1",)))
 PLACE = {"line": 0, "character": 0}
+BEYOND = {"line": 7, "character": 0}
 SHARED: dict[str, Any] = {"stop": ["END"], "model": MODEL_NAME, "session": "tab"}
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 CALL = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
@@ -116,6 +117,10 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("/v1/chat/completions", {"response_format": "json"}, "expected response_format to be an object, got 'json'"),
     ("/v1/completions", {"prompt": [3, "x"]}, "prompt: expected one prompt, got 2"),
     ("/v1/completions", {"prompt": {}}, "prompt: expected a string or an array of token ids, got an object"),
+    ("/v1/edits", {"max_tokens": 0}, "max_tokens: expected at least 1, got 0"),
+    ("/v1/edits", {"range": {"start": PLACE, "end": BEYOND}}, "range: expected a line from 0 to 0, got 7"),
+    ("/v1/completions", {"stop": ["x"] * 17}, "stop: expected at most 16 strings, got 17"),
+    ("/v1/completions", {"seed": -(2**63) - 1}, f"expected seed between 0 and 2**64 - 1, got {-(2**63) - 1}"),
 ]
 
 
@@ -125,6 +130,18 @@ def test_errors_say_what_was_expected_in_our_words(
 ) -> None:
     response = client.post(path, json={**BODIES[path], **fields})
     assert (response.status_code, response.json()["error"]["message"]) == (400, message)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"language": "a " * 10**5}, {"range": {"start": {"line": 10**2000, "character": 0}, "end": PLACE}}],
+    ids=["language", "range"],
+)
+def test_a_wrong_value_of_any_length_is_not_repeated(fields: dict[str, Any]) -> None:
+    with in_process(logged_editor("x", max_context_tokens=4096)) as client:
+        response = client.post("/v1/edits", json={**BODIES["/v1/edits"], "model": None, **fields})
+    assert response.status_code == 400
+    assert len(response.json()["error"]["message"]) <= 1001
 
 
 WRONG_VALUES = [None, True, 3, -1, 1.5, 10**400, "", "x", [], [None], [[1]], {}, {"a": 1}]
@@ -151,6 +168,7 @@ def try_wrong_values(client: TestClient, path: str) -> None:
                 assert not [word for word in FOREIGN if word in error["message"]], error["message"]
                 assert " got " in error["message"]
                 assert "(" not in str(error["param"])
+                assert error["param"] is None or error["param"] in error["message"], error
 
 
 @pytest.mark.parametrize("path", BODIES)

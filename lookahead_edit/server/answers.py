@@ -68,7 +68,7 @@ class SpeculativeDecoding(BaseModel):
     drafts_by_source: dict[str, SourceDrafts]
     draft_ms: float
     verify_ms: float
-    disabled_reason: str | None
+    disabled_reason: str | None  # why nothing was drafted: never null where nothing was
 
 
 class RequestMetrics(BaseModel):
@@ -150,9 +150,6 @@ def speculative_decoding(metrics: SpeculationMetrics, speculation: SpeculationCo
     most_accepted = max(metrics.num_rounds_by_accepted, default=0)
     histogram = [metrics.num_rounds_by_accepted[number] for number in range(most_accepted + 1)]
     accepted_per_draft = _ratio(metrics.num_accepted_tokens, metrics.num_draft_rounds)
-    disabled_reason = metrics.disabled_reason
-    if disabled_reason is None and not speculation.enabled:
-        disabled_reason = "the request switched speculation off"
     return SpeculativeDecoding(
         mean_acceptance_length=None if accepted_per_draft is None else 1.0 + accepted_per_draft,
         draft_acceptance_rate=metrics.acceptance_rate,
@@ -165,7 +162,7 @@ def speculative_decoding(metrics: SpeculationMetrics, speculation: SpeculationCo
         drafts_by_source=source_drafts(metrics),
         draft_ms=_milliseconds(metrics.draft_seconds),
         verify_ms=_milliseconds(metrics.verify_seconds),
-        disabled_reason=disabled_reason,
+        disabled_reason=metrics.undrafted_reason,
     )
 
 

@@ -40,7 +40,7 @@ def create_app(load_editor: Callable[[], Editor], config: ServerConfig) -> FastA
         load_editor: called once, in the thread that will run the model.
         config: limits, key, origins; `host` decides whether Host headers are checked.
 
-    The worker is ``app.state.worker``.
+    The worker is ``app.state.worker``, the routes are ``app.state.routing``.
     """
 
     def load() -> Editor:
@@ -70,6 +70,7 @@ def create_app(load_editor: Callable[[], Editor], config: ServerConfig) -> FastA
         redirect_slashes=False,
     )
     app.state.worker = worker
+    app.state.routing = routing
     app.include_router(edit_router(worker, telemetry, config, intake))
     app.include_router(openai_router(worker, telemetry, config, intake))
     app.include_router(service_router(worker, telemetry, routing))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ from lookahead_edit.types import (
 )
 
 DESCRIPTION_PATH = "/openapi.json"  # where the server describes itself
+MAX_MESSAGE_CHARACTERS = 1000  # a wrong value of megabytes is not repeated
 
 
 class HttpError(LookaheadEditError):
@@ -113,11 +115,23 @@ def error_code(error: Exception) -> str:
 def error_answer(error: Exception, request_id: str) -> dict[str, dict[str, str | None]]:
     """The body. An internal error tells only the request id, under which the log has the rest."""
     code = error_code(error)
-    message = str(error)
+    param = error.param if isinstance(error, (InvalidInput, HttpError)) else None
+    message = _naming(str(error), param)
+    if len(message) > MAX_MESSAGE_CHARACTERS:
+        message = f"{message[:MAX_MESSAGE_CHARACTERS]}…"
     if code == "internal_error":
         message = f"the server failed on request {request_id}; its log says more"
-    param = error.param if isinstance(error, (InvalidInput, HttpError)) else None
     return {"error": {"message": message, "type": KINDS[code].type, "param": param, "code": code}}
+
+
+def _naming(message: str, param: str | None) -> str:
+    """The message, with the field before it where it doesn't name it: many clients show nothing else.
+
+    >>> _naming("expected a line from 0 to 2, got 5", "range"), _naming("expected n to be 1, got 2", "n")
+    ('range: expected a line from 0 to 2, got 5', 'expected n to be 1, got 2')
+    """
+    is_named = param is None or re.search(rf"(?<![\w.\]]){re.escape(param)}(?![\w\[])", message)
+    return message if is_named else f"{param}: {message}"
 
 
 def error_response(error: Exception, request_id: str) -> JSONResponse:

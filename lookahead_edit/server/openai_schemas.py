@@ -13,7 +13,7 @@ from lookahead_edit.editor import Editor, GenerateRequest
 from lookahead_edit.server.fields import Count, require_one_answer, within
 from lookahead_edit.server.openai_fields import GenerationFields, unsupported
 from lookahead_edit.server.openai_messages import JsonObject, MessageBody, template_messages
-from lookahead_edit.server.routing import Entry, Routing, bind
+from lookahead_edit.server.routing import Entry, Routing, bind, require_room
 from lookahead_edit.server.validation import (
     Integer,
     Text,
@@ -199,7 +199,7 @@ def _call(
     timeout_seconds = fields.timeout_ms / 1000 if fields.timeout_ms is not None else None
     bound = bind(route, request, fields.speculation, timeout_seconds=timeout_seconds)
     try:
-        place.editor.check(bound.request, place.is_stopped)
+        require_room(bound, route, place.editor, place.is_stopped)
     except ContextLengthExceeded as error:
         error.param = prompt_param
         raise

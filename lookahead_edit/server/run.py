@@ -34,7 +34,6 @@ def serve(load_editor: Callable[[], Editor], config: ServerConfig) -> None:
         InvalidInput: the port can't be had.
         LookaheadEditError: the model can't be loaded; whatever else `load_editor` raises becomes ModelUnavailable.
     """
-    listener = _listen(config)
     # The time at which each series began: as many series again, that nobody asks for.
     disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -46,12 +45,15 @@ def serve(load_editor: Callable[[], Editor], config: ServerConfig) -> None:
             raise
 
     app = create_app(load, config)
+    listener = _listen(config)
     worker: Worker = app.state.worker
     address = _address(listener)
     server = _Server(app, worker, config, address)
     _say(f"listening on {address}, loading the model")
     if not is_loopback(config.host) and config.api_key is None:
         _say("warning: no API key is set, so whoever reaches this address can use the server")
+    for line in app.state.routing.warnings():
+        _say(f"warning: {line}")
     server.run(sockets=[listener])
     if isinstance(server.load_error, LookaheadEditError):
         raise server.load_error

@@ -18,7 +18,7 @@ from lookahead_edit.server.fields import (
     sampling_config,
     within,
 )
-from lookahead_edit.server.routing import Entry, Routing, bind
+from lookahead_edit.server.routing import Entry, Routing, bind, require_room
 from lookahead_edit.server.validation import (
     Fields,
     Integer,
@@ -86,7 +86,9 @@ class EditBody(SamplingFields):
 
     input: Annotated[Text, Field(description="The whole document.")]
     instruction: Annotated[Text | None, Field(description="What to change.")] = None
-    update: Annotated[Text | None, Field(description="A lazy snippet to merge, in place of an instruction.")] = None
+    update: Annotated[
+        Text | None, Field(description="A lazy snippet to merge, in place of an instruction or with it.")
+    ] = None
     model: Text | None = None
     range: Annotated[RangeBody | None, Field(description="Only this part is rewritten.")] = None
     path: Text | None = None
@@ -141,7 +143,7 @@ def parse_edit(
         raise InvalidInput("expected instruction or update, got neither", param="instruction", code="missing_field")
     timeout_seconds = fields.timeout_ms / 1000 if fields.timeout_ms is not None else None
     bound = bind(route, _edit_request(fields), fields.speculation, timeout_seconds=timeout_seconds)
-    editor.check(bound.request, is_stopped)
+    require_room(bound, route, editor, is_stopped)
     return EditCall(
         request=bound.request,
         route=route,
