@@ -8,26 +8,26 @@ Example::
     model.generate(**inputs, custom_generate=LookaheadEdit(tokenizer))  # same tokens, fewer forward passes
     result = edit(model, tokenizer, text, "Rename total to price.")     # a whole edit, with diff and figures
 
-Nothing heavy is imported before it is used.
+Nothing is imported before it is used.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lookahead_edit.config import EditConfig, SamplingConfig, ServerConfig, SpeculationConfig, TargetConfig
-from lookahead_edit.types import (
-    ContextLengthExceeded,
-    InvalidInput,
-    LookaheadEditError,
-    ModelUnavailable,
-    RequestCancelled,
-    UnsupportedModel,
-)
-
 if TYPE_CHECKING:
+    from lookahead_edit.config import EditConfig, SamplingConfig, ServerConfig, SpeculationConfig, TargetConfig
     from lookahead_edit.editor import EditResult
     from lookahead_edit.hook import LookaheadEdit
+    from lookahead_edit.types import (
+        ContextLengthExceeded,
+        InvalidInput,
+        LookaheadEditError,
+        ModelUnavailable,
+        RequestCancelled,
+        UnsupportedModel,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
@@ -96,11 +96,12 @@ def load_model(name: str | None = None, **options: Any) -> tuple[Any, Any]:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "LookaheadEdit":
-        from lookahead_edit.hook import LookaheadEdit
-
-        return LookaheadEdit
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = "hook" if name == "LookaheadEdit" else "config" if name.endswith("Config") else "types"
+    value = getattr(import_module(f"lookahead_edit.{home}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -167,10 +167,13 @@ def generate(
 def main(arguments: list[str] | None = None) -> None:
     """Runs a command and exits; every foreseen failure is one line on standard error."""
     fill_closed_streams()
-    display = Display()
+    with remembering_interrupts():
+        sys.exit(_status_of(arguments, Display()))
+
+
+def _status_of(arguments: list[str] | None, display: Display) -> int:
     try:
-        with remembering_interrupts():
-            status = app(args=arguments, prog_name="lookahead-edit", standalone_mode=False)
+        status: int = app(args=arguments, prog_name="lookahead-edit", standalone_mode=False)
     except LookaheadEditError as error:
         display.fail(str(error))
         status = EXIT_FAILED
@@ -197,7 +200,7 @@ def main(arguments: list[str] | None = None) -> None:
     if status == EXIT_INTERRUPTED:
         display.show(ending().line)
         status = ending().status
-    sys.exit(status)
+    return status
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def advise(
         from lookahead_edit.advise import Adviser
         from lookahead_edit.crossover import crossovers
 
-        with display.live("compiling what drafts"):
+        with display.live("making the drafters ready, which compiles them the first time"):
             adviser = Adviser(
                 machine.curve,
                 is_in_seconds=machine.is_in_seconds,

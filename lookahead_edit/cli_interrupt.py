@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,14 +38,18 @@ _ENDINGS = {
     if (number := getattr(signal, name, None)) is not None
 }
 
+SECONDS_APART = 1.0  # what comes sooner after another one is the same wish
+
 _received: list[int] = []  # signals since the latest block began
+_heard = [0.0]  # when the latest one that raised came
 
 
 @contextmanager
-def remembering_interrupts() -> Iterator[None]:
+def remembering_interrupts(*, is_last: bool = False) -> Iterator[None]:
     """Ctrl-C raises KeyboardInterrupt inside of this block, as ever, and is remembered too; main thread only.
 
-    So do SIGTERM and SIGHUP where nobody ignores them, as nohup does, or has a handler of his own.
+    So do SIGTERM and SIGHUP where nobody ignores them, as nohup does, or has a handler of his own. Behind a block that
+    `is_last` the process ends, and where a signal was why, further ones don't change how.
     """
     _received.clear()
     if threading.current_thread() is not threading.main_thread():
@@ -77,7 +82,7 @@ def remembering_interrupts() -> Iterator[None]:
     finally:
         sys.unraisablehook, sys.excepthook = show_dropped, show_printed
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if is_last and was_interrupted() else handler)
 
 
 @contextmanager
@@ -111,5 +116,8 @@ def raise_if_interrupted() -> None:
 
 
 def _remember(number: int, frame: FrameType | None) -> None:
+    is_repeated = bool(_received) and time.monotonic() - _heard[0] < SECONDS_APART
     _received.append(number)
-    raise KeyboardInterrupt
+    if not is_repeated:
+        _heard[0] = time.monotonic()
+        raise KeyboardInterrupt

@@ -76,7 +76,7 @@ Drafter = Annotated[
     str, typer.Option("--drafter", help="What guesses the next tokens: edit, suffix, ngram or none.", metavar="NAME")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document with text, figures and all.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No figures and no progress.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Nothing but the result.")]
 
 
 def require_command(context: typer.Context) -> None:

@@ -31,6 +31,7 @@ from lookahead_edit.config import MAX_COST_RATIO, SpeculationConfig
 from lookahead_edit.replay_explain import Explanation
 from lookahead_edit.replay_explain import explain as explain_replay
 from lookahead_edit.replay_figures import DEFAULT_COSTS, TraceReplay
+from lookahead_edit.text_json_lines import BadLine
 from lookahead_edit.traces import read_traces
 from lookahead_edit.types import InvalidInput, Tokenizer
 
@@ -212,7 +213,7 @@ def _make_replay(
     factories = {name: drafter_factory(dataclasses.replace(config, drafter=name), tokenizer) for name in names}
     is_cost_aware = config.policy in COST_AWARE_POLICIES
     make_policy = policy_factory(config)
-    with display.live("compiling what drafts"):
+    with display.live("making the drafters ready, which compiles them the first time"):
         warm_up(factories.values(), make_policy(costs[0]), tokenizer)
     return Replay(factories, costs, make_policy, is_cost_aware=is_cost_aware)
 
@@ -222,7 +223,12 @@ def _require_named(file: BufferedReader, wanted: str, limit: int | None) -> None
     if not file.seekable():
         return
     start, num_traces, is_there = file.tell(), 0, False
-    for line_number, trace in at_most(read_traces(file, lambda bad_line: None), limit):
+
+    def refuse_wanted(bad_line: BadLine) -> None:
+        if wanted == f"#{bad_line.line_number}":
+            raise InvalidInput(f"expected --explain to name a trace, but {bad_line}", param="explain")
+
+    for line_number, trace in at_most(read_traces(file, refuse_wanted), limit):
         num_traces, is_there = num_traces + 1, wanted in _names_of(trace.id, line_number)
         if is_there:
             break

@@ -11,12 +11,12 @@ from lookahead_edit.cli_streams import fill_closed_streams
 def main() -> None:
     """Runs `lookahead_edit.cli.main`."""
     fill_closed_streams()
-    try:
-        with remembering_interrupts():
+    with remembering_interrupts(is_last=True):
+        try:
             from lookahead_edit.cli import main as run_command
-    except BaseException:  # an interrupted import may fail in any way
-        if not was_interrupted():
-            raise
-        sys.stderr.write(f"{ending().line}\n")
-        sys.exit(ending().status)
-    run_command()
+        except BaseException:  # an interrupted import may fail in any way
+            if not was_interrupted():
+                raise
+            sys.stderr.write(f"{ending().line}\n")
+            sys.exit(ending().status)
+        run_command()

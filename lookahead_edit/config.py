@@ -303,4 +303,4 @@ class ServerConfig:
             values = [getattr(route, what) for route in self.routes]
             listed = values if what == "name" else [each for value in values for each in value]
             twice = sorted({each for each in listed if listed.count(each) > 1})
-            _require(not twice, f"routes.{what}", "to stand in one route each", twice)
+            _require(not twice, f"routes.{what}", "to stand once, and in one route", twice)

@@ -44,7 +44,7 @@ def read_server_config(path: Path) -> ServerConfig:
         priority = -1
     """
     try:
-        document = tomllib.loads(path.read_bytes().decode())
+        document = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
         return _server_config(document)
     except OSError as error:
         raise InvalidInput(f"can't read {path}: {error.strerror or error}", param="config") from None

@@ -124,6 +124,8 @@ class LookaheadEdit:
     ) -> Any:
         """What `generate` calls; int64[num_rows, num_tokens] in and out, or a GenerateDecoderOnlyOutput."""
         require_decoder(model)
+        if not len(input_ids):
+            raise InvalidInput("expected a row or more, got a batch of none", param="input_ids")
         refuse_unsupported(generation_config, logits_processor, model_kwargs, len(input_ids), self.streamer)
         padding = num_padding(input_ids, model_kwargs)
         max_tokens = int(generation_config.max_length) - input_ids.shape[1]

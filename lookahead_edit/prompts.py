@@ -84,7 +84,8 @@ class PromptBuilder:
     def for_edit(self, request: EditRequest) -> RegionPrompt:
         """The file, or a part of it, in a chat message, and the answer begun."""
         check_fields(request)
-        if request.update is None and not (request.instruction or "").strip():
+        update = request.update if (request.update or "").strip() else None
+        if update is None and not (request.instruction or "").strip():
             expected, got = "an instruction", "an empty one"
             if request.instruction is None:
                 expected, got = "an instruction or an update", "neither"
@@ -94,7 +95,7 @@ class PromptBuilder:
             region,
             num_context_lines=self.config.num_context_lines,
             instruction=request.instruction,
-            update=request.update,
+            update=update,
             path=request.path,
             language=request.language,
             file_first=self.config.file_first,
@@ -115,7 +116,7 @@ class PromptBuilder:
             tuple(warnings),
             region=region,
             edit_prompt=prompt,
-            unwritable=self._unwritable(region, file, request.update),
+            unwritable=self._unwritable(region, file, update),
         )
 
     def for_text(self, request: GenerateRequest) -> Prompt:
@@ -277,7 +278,7 @@ class PromptBuilder:
 
 def _ignored(request: EditRequest) -> list[str]:
     """Instruction and update are both told to the model, but for one that says nothing."""
-    if request.update == "":
+    if request.update is not None and not request.update.strip():
         return ["ignored an empty update: the instruction alone says what to change"]
     if request.update is not None and request.instruction is not None and not request.instruction.strip():
         return ["ignored an empty instruction: the update alone says what to change"]

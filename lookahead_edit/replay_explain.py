@@ -82,7 +82,7 @@ class Explanation:
 
 
 def special_sign(name: str) -> str:
-    """How a special token is shown, so that nobody takes it for the text of its name.
+    """How a special token is shown, unlike the text of its name; spans tell them apart in any case.
 
     >>> special_sign("<|im_end|>")
     '⟨<|im_end|>⟩'

@@ -37,7 +37,7 @@ def test_compiling_that_takes_long_is_told(
     monkeypatch.setattr(compiles, lambda *_: said.wait(timeout=60.0))
     monkeypatch.setattr("lookahead_edit.cli_display.PATIENCE_SECONDS", 0.0)
     outcome = run(write_samples(tmp_path), "--cost", "0.01", "--drafters", "ngram")
-    assert (outcome.status, outcome.stderr) == (0, "compiling what drafts …\n")
+    assert (outcome.status, outcome.stderr) == (0, "making the drafters ready, which compiles them the first time …\n")
     said.set()  # nobody waits for a line that isn't said
     outcome = run(write_samples(tmp_path), "--cost", "0.01", "--drafters", "ngram", "--quiet")
     assert (outcome.status, outcome.stderr) == (0, "")

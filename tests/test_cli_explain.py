@@ -165,6 +165,13 @@ def test_a_trace_that_is_not_there_cannot_be_explained(run: Run, traces: Path) -
     assert run(traces, "--explain", "#2", "--limit", "1", "--drafters", "none").status == 2
 
 
+def test_a_line_that_holds_no_trace_is_explained_as_such(run: Run, traces: Path) -> None:
+    traces.write_bytes(b"{}\n" + traces.read_bytes())
+    outcome = run(traces, "--explain", "#1", "--quiet")
+    assert outcome.status == 2
+    assert outcome.stderr.startswith("error: expected --explain to name a trace, but line 1: expected a field id, got ")
+
+
 def test_a_trace_that_is_not_there_is_noticed_before_anything_is_replayed(
     run: Run, traces: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,15 @@ from test_corpus_builders import trace_line
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals of Unix")
 
-COMMAND = [sys.executable, "-m", "lookahead_edit.cli", "corpus", "rename", "-", "--output"]
+COMMAND = [
+    sys.executable,
+    "-c",
+    "from lookahead_edit.cli_start import main; main()",
+    "corpus",
+    "rename",
+    "-",
+    "--output",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +77,24 @@ def test_a_signal_leaves_no_half_of_a_file(number: signal.Signals, status: int, 
         assert process.stderr.read() == line
     assert os.listdir(tmp_path) == ["renames.jsonl"]
     assert output.read_text() == "what was there"
+
+
+def test_a_second_signal_changes_nothing_about_the_end(tmp_path: Path) -> None:
+    output = tmp_path / "renames.jsonl"
+    with writing(output) as process:
+        for _ in range(20):
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.002)
+        assert process.wait(60) == 143
+        assert process.stderr is not None
+        assert process.stderr.read() == b"terminated\n"
+    assert os.listdir(tmp_path) == []
+
+
+def test_little_is_imported_before_signals_are_heard() -> None:
+    code = "import sys, lookahead_edit.cli_start; print([name for name in ('numpy', 'typer') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "[]\n")
 
 
 def test_a_command_under_nohup_goes_on(tmp_path: Path) -> None:

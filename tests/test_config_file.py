@@ -22,6 +22,10 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     assert read(tmp_path, "") == ServerConfig()
 
 
+def test_a_byte_order_mark_is_no_setting(tmp_path: Path) -> None:
+    assert read(tmp_path, "\ufeff[server]\nport = 9000\n").port == 9000
+
+
 def test_limits_and_routes_are_read(tmp_path: Path) -> None:
     config = read(
         tmp_path,
@@ -123,7 +127,7 @@ BAD_FILES = {
     "[routes.fast]\nmax_draft_tokens = -1": r"\[routes.fast\]: expected max_draft_tokens to be a whole number between",
     "[routes.fast]\npaths = ['edits']": r"\[routes.fast\]: expected paths like \"/v1/edits\", got 'edits'",
     "[routes.'a b']": "expected name of letters, digits, ., _ and -, got 'a b'",
-    "[routes.a]\nmodels = ['x']\n[routes.b]\nmodels = ['x']": "expected routes.models to stand in one route each",
+    "[routes.a]\nmodels = ['x']\n[routes.b]\nmodels = ['x']": "expected routes.models to stand once, and in one route",
     "[drift]\nthreshold = -1": r"\[drift\]: expected threshold of at least 0 and finite, got -1.0",
 }
 

@@ -118,18 +118,24 @@ def test_history_can_be_narrowed(repository: Path) -> None:
     assert all_git_edits(repository, suffixes=frozenset({".go"}))[0] == []
 
 
-def test_a_date_that_git_takes_for_this_moment_is_refused(repository: Path) -> None:
-    assert all_git_edits(repository, HistoryBounds(since="two weeks ago"))[0]
-    for since in ("yesteryear", "", "--all", "now"):
-        with pytest.raises(InvalidInput, match="expected a date in the past"):
-            all_git_edits(repository, HistoryBounds(since=since))
+@pytest.mark.parametrize("since", ["two weeks ago", "3 days ago", "a year ago", "yesterday", "last month"])
+def test_a_time_in_the_past_is_taken(repository: Path, since: str) -> None:
+    assert all_git_edits(repository, HistoryBounds(since=since))[0]
+
+
+@pytest.mark.parametrize("since", ["yesteryear", "", "--all", "now", "-5", "two moons ago", "last wednesday week"])
+def test_what_git_would_take_for_this_moment_is_refused(repository: Path, since: str) -> None:
+    with pytest.raises(InvalidInput, match="or a time such as 'two weeks ago'"):
+        all_git_edits(repository, HistoryBounds(since=since))
 
 
 @pytest.mark.parametrize(
     "since",
     [
         *("2024-13-45", "2023-02-29", "2024/02/30", "2024.00.10", "2024-01-3112", "2024-01-31 25:00"),
-        *("2024-01-31T10:61:00", "0000-00-00", "1960-01-01", "2100-01-01", "2024", "2024-01"),
+        *("2024-01-31T10:61:00", "0000-00-00", "1960-01-01", "2100-01-01", "2024", "2024-01", "20240601"),
+        *("30/02/2024", "Feb 30 2024", "Thu, 30 Feb 2024 10:00:00 +0000", " 2024-02-30", "2024-06-01 foo"),
+        *("2024-06-01T10", "\uff12\uff10\uff12\uff14-06-01", "2024-W10-1", "2024-06-01T10:00garbage"),
     ],
 )
 def test_a_date_that_git_takes_for_another_one_is_refused(repository: Path, since: str) -> None:

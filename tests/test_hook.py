@@ -373,6 +373,11 @@ def test_a_text_prediction_without_a_tokenizer_is_refused() -> None:
         LookaheadEdit(prediction="some text")
 
 
+def test_a_batch_of_no_rows_is_refused(tiny_model: Any) -> None:
+    with pytest.raises(InvalidInput, match="expected a row or more, got a batch of none"):
+        tiny_model("llama").generate(prompt(8)[:0], max_new_tokens=4, custom_generate=LookaheadEdit())
+
+
 def test_a_streamer_takes_one_row(tiny_model: Any) -> None:
     with pytest.raises(InvalidInput, match="one row"):
         tiny_model("llama").generate(

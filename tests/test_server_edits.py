@@ -337,6 +337,10 @@ def test_an_instruction_and_an_update_are_both_told_to_the_model():
     ("fields", "warning"),
     [
         ({"instruction": "Do it.", "update": ""}, "ignored an empty update: the instruction alone says what to change"),
+        (
+            {"instruction": "Do it.", "update": " \n"},
+            "ignored an empty update: the instruction alone says what to change",
+        ),
         ({"instruction": " \n", "update": "b"}, "ignored an empty instruction: the update alone says what to change"),
         ({"instruction": "", "update": "b"}, "ignored an empty instruction: the update alone says what to change"),
         ({"instruction": "Do it.", "update": None}, None),
@@ -348,3 +352,10 @@ def test_an_empty_one_of_the_two_is_ignored_with_a_warning(fields, warning, stre
         response = client.post("/v1/edits", json={"input": "x = 1\n", "stream": stream, **fields})
     answer = events(response.text)[-1] if stream else response.json()
     assert answer["warnings"] == ([] if warning is None else [warning])
+
+
+@pytest.mark.parametrize("fields", [{"update": " "}, {"update": "\n", "instruction": " "}, {"instruction": " "}])
+def test_blanks_say_nothing_to_do(fields):
+    with in_process(logged_editor("x = 2\n```")) as client:
+        response = client.post("/v1/edits", json={"input": "x = 1\n", **fields})
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "missing_field")

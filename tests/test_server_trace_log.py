@@ -13,7 +13,7 @@ import pytest
 from server_harness import in_process, wait_until
 from tiny_tokenizers import byte_level_tokenizer
 
-from lookahead_edit.config import ServerConfig, SpeculationConfig
+from lookahead_edit.config import RouteConfig, ServerConfig, SpeculationConfig
 from lookahead_edit.editor import Editor, EditRequest
 from lookahead_edit.engine import Engine
 from lookahead_edit.replay_tokens import tokenize_trace
@@ -108,6 +108,13 @@ def test_a_file_that_cannot_be_opened_is_told_before_anything_is_served(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidInput, match="can't write"):
         create_app(lambda: editor_with(ByteTokenizer()), ServerConfig(trace_log=name))
+
+
+def test_a_configuration_that_cannot_be_served_makes_no_file(tmp_path: Path) -> None:
+    config = ServerConfig(trace_log=str(tmp_path / "traces.jsonl"), routes=(RouteConfig("lost", paths=("/nowhere",)),))
+    with pytest.raises(InvalidInput, match="route lost"):
+        create_app(lambda: editor_with(ByteTokenizer()), config)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_log_ends_with_one_line_and_requests_go_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -232,3 +232,14 @@ def test_costs_are_measured_on_the_passes_and_make_drafts_short_where_tokens_are
         assert costs[16] / costs[0] == pytest.approx((0.01 + 17 * slope) / (0.01 + slope), rel=0.2)
         longest[slope] = max(map(len, request.drafts))
     assert longest[0.01] < longest[0.0001]
+
+
+def test_until_passes_are_measured_a_cpu_counts_as_one_and_what_was_given_counts_first() -> None:
+    curve = CostCurve(widths=(1, 9), costs=((1.0, 3.0),))
+    assert ProposerOptions().first_curve(is_on_cpu=False) is None
+    assert ProposerOptions(cost_ratio=0.02).first_curve(is_on_cpu=True) is None
+    assert ProposerOptions(cost_curve=curve).first_curve(is_on_cpu=True) is curve
+    on_cpu = ProposerOptions().first_curve(is_on_cpu=True)
+    assert on_cpu is not None
+    assert on_cpu.shares_passes
+    assert on_cpu.values(1, 65)[64] > 3.0 * on_cpu.values(1, 1)[0]

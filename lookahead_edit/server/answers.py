@@ -57,7 +57,7 @@ class SourceDrafts(BaseModel):
 class SpeculativeDecoding(BaseModel):
     """vLLM's names, then our own. Null where nothing was drafted, so that it never reads as 0 % or 100 %."""
 
-    mean_acceptance_length: float | None  # of the rounds that had a draft
+    mean_acceptance_length: float | None  # 1 and what was accepted, of the rounds that had a draft
     draft_acceptance_rate: float | None
     acceptance_histogram: list[int]  # [i]: rounds with a draft of which i tokens were accepted
     num_spec_steps: int  # rounds that had a draft

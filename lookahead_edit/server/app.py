@@ -48,8 +48,8 @@ def create_app(load_editor: Callable[[], Editor], config: ServerConfig) -> FastA
         return load_editor()
 
     telemetry = Telemetry([route.name for route in config.routes], config.drift)
-    worker = Worker(load, config, telemetry)
     routing = Routing(config.routes)
+    worker = Worker(load, config, telemetry)
     intake = Intake(worker, config, routing)  # one for all routes, as they share the room for bodies
 
     @asynccontextmanager

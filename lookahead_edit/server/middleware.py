@@ -23,8 +23,9 @@ from lookahead_edit.server.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
 
-KEYLESS_PATHS = frozenset({"/health", "/metrics", "/"})  # the page itself asks for the key
-ROOT_PATHS = frozenset({"/health", "/metrics", "/version", DESCRIPTION_PATH, "/"})
+HEALTH_PATH = "/health"
+KEYLESS_PATHS = frozenset({HEALTH_PATH, "/metrics", "/"})  # the page itself asks for the key
+ROOT_PATHS = frozenset({HEALTH_PATH, "/metrics", "/version", DESCRIPTION_PATH, "/"})
 
 _REQUEST_ID = re.compile(r"[\w.-]{1,128}", re.ASCII)
 
@@ -80,7 +81,8 @@ class JsonErrors:
                 logger.error("request %s failed: %s", request_id, describe_failure(error))
             if has_started:
                 return  # the connection is closed then, which tells that the answer is not whole
-            self.telemetry.count_error(error)
+            if canonical_path(scope["path"]) != HEALTH_PATH:  # probes ask until they like the answer
+                self.telemetry.count_error(error)
             await error_response(error, request_id)(scope, receive, send)
 
 

@@ -68,8 +68,8 @@ class Routing:
             for path in route.paths:
                 if not _addresses_below(canonical_path(path)):
                     raise InvalidInput(
-                        f"route {route.name}: expected paths that {', '.join(GENERATING_PATHS)} begin with, "
-                        f"got {describe(path)}",
+                        f"route {route.name}: expected paths among {', '.join(GENERATING_PATHS)}, or whole parts "
+                        f"that these begin with, such as /v1, got {describe(path)}",
                         param=f"routes.{route.name}.paths",
                     )
         self._routes = tuple(routes)

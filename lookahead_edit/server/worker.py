@@ -294,7 +294,7 @@ class Worker:
             job.deliver(await self.conclude(job, live.result))
         except Exception as error:
             job.stop(error)
-        if self._trace_log is not None and self._editor is not None:
+        if self._trace_log is not None and self._editor is not None and not job.is_stopped():
             await asyncio.to_thread(self._trace_log.add, job.id, live, self._editor.tokenizer)
 
     def _let_go(self, job: Job) -> None:

@@ -79,6 +79,7 @@ class DraftingBatch:
         vocab_size: drafted tokens are below it.
         tokenizer: None where the engine has none; then nothing is rewritten and no file is found.
         sources: texts that all rows may copy from, indexed once.
+        is_on_cpu: whether passes cost what they do on a CPU, as long as nothing else is known.
         clock: seconds, monotonic.
     """
 
@@ -92,6 +93,7 @@ class DraftingBatch:
         tokenizer: Tokenizer | None,
         sources: Sequence[Source] = (),
         max_rows: int = 256,
+        is_on_cpu: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.stats = BatchStats()
@@ -109,7 +111,7 @@ class DraftingBatch:
         self._drafting: dict[int, RowDrafting] = {}  # by the row's key
         self._costs = PassCosts() if options.cost_curve is None else None
         self._speculation = replace(options.speculation, max_draft_tokens=max_draft_tokens)
-        self._policy = make_policy(self._speculation, options.cost_curve)
+        self._policy = make_policy(self._speculation, options.first_curve(is_on_cpu=is_on_cpu))
         self._ended = 0.0  # when the last step's drafts were ready
         self._drafted_keys: set[int] = set()
         make_drafter(self._speculation, tokenizer)  # compiles its kernels

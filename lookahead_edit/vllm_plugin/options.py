@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from lookahead_edit.config import SpeculationConfig
-from lookahead_edit.cost import CostCurve
+from lookahead_edit.cost import CPU_CURVE, CostCurve
 from lookahead_edit.speculation import check_speculation
 from lookahead_edit.types import InvalidInput
 
@@ -28,7 +28,8 @@ class ProposerOptions:
 
     drafter: str = SpeculationConfig.drafter
     policy: str = SpeculationConfig.policy
-    cost_ratio: float = SpeculationConfig.cost_ratio  # what a further token costs in a pass, until it is measured
+    # What a further token costs in a pass, until it is measured; None: by what the engine runs on.
+    cost_ratio: float | None = None
     cost_curve: CostCurve | None = None  # given: nothing is measured
     workspace: tuple[str, ...] = ()  # files and folders that all requests may copy from
     max_workspace_tokens: int = 1_000_000
@@ -46,7 +47,14 @@ class ProposerOptions:
     @property
     def speculation(self) -> SpeculationConfig:
         """The same for the makers of drafters and policies."""
-        return SpeculationConfig(drafter=self.drafter, policy=self.policy, cost_ratio=self.cost_ratio)
+        ratio = SpeculationConfig.cost_ratio if self.cost_ratio is None else self.cost_ratio
+        return SpeculationConfig(drafter=self.drafter, policy=self.policy, cost_ratio=ratio)
+
+    def first_curve(self, *, is_on_cpu: bool) -> CostCurve | None:
+        """What passes cost as long as nothing is measured; None: as `cost_ratio` says."""
+        if self.cost_curve is not None or self.cost_ratio is not None or not is_on_cpu:
+            return self.cost_curve
+        return CostCurve(CPU_CURVE.widths, CPU_CURVE.costs)
 
     @classmethod
     def of(cls, additional_config: object) -> ProposerOptions:

@@ -58,6 +58,7 @@ class EditProposer:
             tokenizer=tokenizer,
             sources=sources,
             max_rows=int(vllm_config.scheduler_config.max_num_seqs),
+            is_on_cpu=vllm_config.device_config.device_type == "cpu",
         )
         self.facts: StepFacts | None = None  # of the step that is just over, from the hook
         self.tokenizer = tokenizer
