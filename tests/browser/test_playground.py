@@ -326,6 +326,24 @@ def test_a_key_is_asked_for_and_used(open_page: Any) -> None:
         page.expect_state("done")
 
 
+def test_a_page_that_is_opened_while_the_model_loads_goes_on_by_itself(open_page: Any) -> None:
+    page = open_page()
+    body = '{"error": {"message": "the model is still loading", "type": "server_error", "code": "model_loading"}}'
+    answers = iter([True, True])
+
+    def answer(route: Any) -> None:
+        if next(answers, False):
+            route.fulfill(status=503, content_type="application/json", body=body)
+        else:
+            route.continue_()
+
+    page.tab.route("**/v1/models", answer)
+    page.tab.reload()
+    expect(page.tab.locator("#server")).to_have_text("loading the model …")
+    expect(page.tab.get_by_role("alert")).to_be_hidden()
+    expect(page.tab.locator("#server")).to_contain_text("scripted", timeout=15000)
+
+
 def test_a_drop_in_acceptance_raises_the_banner_and_its_end_takes_it_away(open_page: Any) -> None:
     editor = ScriptedEditor(rounds_of=10)
     drift = DriftConfig(num_reference_requests=20, min_draft_tokens=1)

@@ -26,6 +26,7 @@ def longest_word(path):
 const REFRESH_MILLISECONDS = 5000;
 const CLOCK_MILLISECONDS = 250;
 const CANCEL_PATIENCE_MILLISECONDS = 1500;
+const LOADING_PATIENCE_MILLISECONDS = 2000;
 
 const answerView = new AnswerView();
 const dashboard = new Dashboard();
@@ -171,8 +172,10 @@ async function connect() {
     byId("server").textContent = `${models.data[0].id}, version ${version}`;
     showError(null);
   } catch (error) {
-    byId("server").textContent = "not connected";
-    showError(error);
+    const isLoading = error.code === "model_loading";
+    byId("server").textContent = isLoading ? "loading the model …" : "not connected";
+    showError(isLoading ? null : error);
+    if (isLoading) setTimeout(connect, LOADING_PATIENCE_MILLISECONDS);
   }
   await refreshDashboard();
 }
