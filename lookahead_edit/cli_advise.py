@@ -17,7 +17,7 @@ from lookahead_edit.cli_options import Device, DtypeOption, Model, Quiet, open_e
 from lookahead_edit.cli_plot import PLOT_SUFFIXES, require_matplotlib
 from lookahead_edit.cli_replay import open_tokenizer
 from lookahead_edit.cli_replay_output import check_output
-from lookahead_edit.cli_traces import BadLines, opened_traces, progress, token_traces
+from lookahead_edit.cli_traces import MAKING_READY, BadLines, opened_traces, progress, token_traces
 from lookahead_edit.config import MAX_COST_RATIO, AdviseConfig, SpeculationConfig
 from lookahead_edit.types import InvalidInput, Tokenizer, UnsupportedModel
 
@@ -95,7 +95,7 @@ def advise(
         from lookahead_edit.advise import Adviser
         from lookahead_edit.crossover import crossovers
 
-        with display.live("making the drafters ready, which compiles them the first time"):
+        with display.live(MAKING_READY):
             adviser = Adviser(
                 machine.curve,
                 is_in_seconds=machine.is_in_seconds,

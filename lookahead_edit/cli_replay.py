@@ -26,7 +26,7 @@ from lookahead_edit.cli_replay_output import (
     print_table,
     write_file,
 )
-from lookahead_edit.cli_traces import BadLines, at_most, opened_traces, progress, token_traces
+from lookahead_edit.cli_traces import MAKING_READY, BadLines, at_most, opened_traces, progress, token_traces
 from lookahead_edit.config import MAX_COST_RATIO, SpeculationConfig
 from lookahead_edit.replay_explain import Explanation
 from lookahead_edit.replay_explain import explain as explain_replay
@@ -213,7 +213,7 @@ def _make_replay(
     factories = {name: drafter_factory(dataclasses.replace(config, drafter=name), tokenizer) for name in names}
     is_cost_aware = config.policy in COST_AWARE_POLICIES
     make_policy = policy_factory(config)
-    with display.live("making the drafters ready, which compiles them the first time"):
+    with display.live(MAKING_READY):
         warm_up(factories.values(), make_policy(costs[0]), tokenizer)
     return Replay(factories, costs, make_policy, is_cost_aware=is_cost_aware)
 

@@ -109,10 +109,8 @@ def serve(
     if load_engine is not None:
         if target is not TargetKind.DYNAMIC:
             raise InvalidInput("expected no --target with --engine vllm, which has its own ways", param="target")
-        with hangups_as_terminations():
-            run_server(load_engine, config)
-        return
-    require_model(model)
+    else:
+        require_model(model)
     # The server prints lines of its own, so no live line beside them.
     display = Display(is_quiet=True)
 
@@ -125,7 +123,7 @@ def serve(
         return editor
 
     with hangups_as_terminations():
-        run_server(load, config)
+        run_server(load if load_engine is None else load_engine, config)
 
 
 def warm_up(editor: Editor) -> None:

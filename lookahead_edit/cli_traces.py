@@ -22,6 +22,7 @@ from lookahead_edit.types import InvalidInput, Tokenizer
 Item = TypeVar("Item")
 
 MAX_SHOWN_BAD_LINES = 20
+MAKING_READY = "making the drafters ready, which compiles them the first time"
 SECONDS_BETWEEN_LINES = 30.0  # of progress, where there is no terminal to draw a bar on
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lookahead_edit.replay_figures import TraceReplay, cost_of
-from lookahead_edit.tokenizer import TextDecoder
+from lookahead_edit.tokenizer import TextDecoder, special_token_names
 from lookahead_edit.types import IntArray, Round, SourceKind, Tokenizer
 
 CORRECTED = "corrected"  # the target's own token, right after a rejected draft
@@ -149,11 +149,7 @@ class _Speller:
     """Tokens to text, special ones by their names."""
 
     def __init__(self, tokenizer: Tokenizer, end_token_id: int) -> None:
-        self.names = {end_token_id: "end"}  # which the tokenizer may lack
-        for text in tokenizer.special_texts:
-            special = [token for token in map(int, tokenizer.encode(text)) if tokenizer.token_bytes(token) is None]
-            if len(special) == 1:
-                self.names[special[0]] = text
+        self.names = {end_token_id: "end"} | special_token_names(tokenizer)  # it may have no end token
         self._tokenizer = tokenizer
         self._end_token_id = end_token_id
 

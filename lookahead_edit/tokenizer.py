@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lookahead_edit.types import IntArray, InvalidInput
+from lookahead_edit.types import IntArray, InvalidInput, Tokenizer
 
 
 class HfTokenizer:
@@ -311,3 +311,13 @@ class ByteTokenizer:
             tokens.extend(values)
             offsets.extend([match.span()] * len(values))
         return np.asarray(tokens, dtype=np.int32), np.asarray(offsets, dtype=np.int64).reshape(-1, 2)
+
+
+def special_token_names(tokenizer: Tokenizer) -> dict[int, str]:
+    """Token id -> the text that stands for it, of the special tokens that have one."""
+    names = {}
+    for text in tokenizer.special_texts:
+        special = [token for token in map(int, tokenizer.encode(text)) if tokenizer.token_bytes(token) is None]
+        if len(special) == 1:
+            names[special[0]] = text
+    return names

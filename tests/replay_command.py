@@ -6,6 +6,7 @@ import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -72,3 +73,15 @@ def command(name: str, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.Cap
         return Outcome(int(exit_info.value.code or 0), captured.out.decode(), captured.err.decode())
 
     return run_main
+
+
+def when_said(monkeypatch: pytest.MonkeyPatch) -> Event:
+    """Set by the first line that the command says."""
+    said, say = Event(), Display.say
+
+    def tell(display: Display, line: str) -> None:
+        say(display, line)
+        said.set()
+
+    monkeypatch.setattr(Display, "say", tell)
+    return said

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from threading import Event
 
 import pytest
-from replay_command import command, write_samples
+from replay_command import command, when_said, write_samples
 
 from lookahead_edit import cli_advise, cli_replay
-from lookahead_edit.cli_display import Display
 from lookahead_edit.tokenizer import ByteTokenizer
 
 
@@ -23,17 +21,10 @@ def test_compiling_that_takes_long_is_told(
     monkeypatch: pytest.MonkeyPatch,
     capsysbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    said = Event()
-    say = Display.say
-
-    def tell(display: Display, line: str) -> None:
-        say(display, line)
-        said.set()
-
+    said = when_said(monkeypatch)
     run = command(name, monkeypatch, capsysbinary)
     for module in (cli_replay, cli_advise):
         monkeypatch.setattr(module, "open_tokenizer", lambda *_: ByteTokenizer())
-    monkeypatch.setattr(Display, "say", tell)
     monkeypatch.setattr(compiles, lambda *_: said.wait(timeout=60.0))
     monkeypatch.setattr("lookahead_edit.cli_display.PATIENCE_SECONDS", 0.0)
     outcome = run(write_samples(tmp_path), "--cost", "0.01", "--drafters", "ngram")

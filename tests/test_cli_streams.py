@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from threading import Event
 
 import pytest
 
 from lookahead_edit.cli_display import Display, rendered
-from tests.replay_command import write_samples
+from tests.replay_command import when_said, write_samples
 from tests.shell_command import shell
 
 pytestmark = pytest.mark.skipif(os.name == "nt" or not os.path.exists("/dev/full"), reason="shells of Unix")
@@ -72,14 +71,7 @@ def test_a_message_is_one_line_whatever_is_in_it(name: str, shown: str, capfd: p
 def test_what_takes_long_says_so_where_no_live_line_is_seen(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    said = Event()
-    say = Display.say
-
-    def tell(display: Display, line: str) -> None:
-        say(display, line)
-        said.set()
-
-    monkeypatch.setattr(Display, "say", tell)
+    said = when_said(monkeypatch)
     monkeypatch.setattr("lookahead_edit.cli_display.PATIENCE_SECONDS", 600.0)
     for display in (Display(is_long=True), Display(), Display(is_long=True, is_quiet=True)):
         with display.live("what is done in no time"):

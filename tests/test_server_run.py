@@ -95,6 +95,16 @@ def printed_until_it_ended(process):
         process.kill()
 
 
+def refusal_of(config, text):
+    """The one line that a server ends with for this configuration."""
+    config.write_text(text)
+    process = start(options=["--config", str(config)])
+    printed = printed_until_it_ended(process)
+    assert process.returncode == 2
+    assert printed.count("\n") == 1
+    return printed
+
+
 def is_ready(client):
     return client.get("/health").status_code == 200
 
@@ -142,12 +152,7 @@ def test_a_route_that_nothing_takes_is_warned_of_at_the_start(tmp_path):
 
 
 def test_a_path_that_nothing_has_is_one_line_and_no_server(tmp_path):
-    config = tmp_path / "server.toml"
-    config.write_text('[routes.fast]\npaths = ["/v1/edit"]\n')
-    process = start(options=["--config", str(config)])
-    printed = printed_until_it_ended(process)
-    assert process.returncode == 2
-    assert printed.count("\n") == 1
+    printed = refusal_of(tmp_path / "server.toml", '[routes.fast]\npaths = ["/v1/edit"]\n')
     assert "route fast: expected paths among /v1/chat/completions, /v1/completions, /v1/edits, or" in printed
 
 
@@ -232,13 +237,9 @@ def test_unforeseen_failure_to_load_ends_in_one_line_too():
 
 def test_a_bad_configuration_is_one_line_and_exit_code_two(tmp_path):
     path = tmp_path / "server.toml"
-    path.write_text("[server]\nprot = 1\n")
-    process = start(options=["--config", str(path)])
-    printed = printed_until_it_ended(process)
-    assert process.returncode == 2
+    printed = refusal_of(path, "[server]\nprot = 1\n")
     assert printed.startswith(f"error: {path}: expected [server] to have the keys api_key, ")
     assert printed.endswith(", got prot\n")
-    assert printed.count("\n") == 1
 
 
 def test_a_configuration_is_served_and_options_go_before_it(tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lookahead_edit.drafters.vocabulary import Vocabulary
 from lookahead_edit.scheduler import AnyLiveRequest
+from lookahead_edit.tokenizer import special_token_names
 from lookahead_edit.traces import Trace, format_trace
 from lookahead_edit.types import ContextFile, IntArray, InvalidInput, SourceKind, Tokenizer
 
@@ -101,8 +102,7 @@ class TokenTexts:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._vocabulary = Vocabulary(tokenizer)
-        special = ((tokenizer.encode(text), text) for text in tokenizer.special_texts)
-        self._special = {int(tokens[0]): text.encode() for tokens, text in special if len(tokens) == 1}
+        self._special = {token: text.encode() for token, text in special_token_names(tokenizer).items()}
 
     def of(self, tokens: IntArray) -> str:
         """Of int32[num_tokens]; what has no text is left out."""
