@@ -169,10 +169,10 @@ def test_a_prompt_that_takes_too_much_memory_is_read_in_halves(
     target = StaticTarget(model, STATIC)
     read = PassRunner.read
 
-    def run_out_of_memory(self: PassRunner, cache: Any, tokens: IntArray, *arguments: Any) -> Any:
+    def run_out_of_memory(self: PassRunner, cache: Any, tokens: IntArray, *arguments: Any, **options: Any) -> Any:
         if len(tokens) > 100:
             raise error
-        return read(self, cache, tokens, *arguments)
+        return read(self, cache, tokens, *arguments, **options)
 
     monkeypatch.setattr(PassRunner, "read", run_out_of_memory)
     tokens, _ = decode(target, prompt, drafting("none", prompt), num_new_tokens=10)

@@ -49,13 +49,18 @@ def attend(
     """float[1, num_heads, width, key_size] and the cache's keys and values -> float[1, width, num_heads, value_size].
 
     `attention_mask` is added to the scores: float[1, 1, num_queries, num_attended], where a row is a query of a group
-    of heads (all of the first head, then of the second ...) or, for wide blocks, of every head.
+    of heads (all of the first head, then of the second ...) or, for wide blocks, of every head. None where a text is
+    read from its first token on and attends to itself alone.
     """
     changes = score_changes(kwargs)
-    if changes or attention_mask is None or is_causal is False:
-        raise NotImplementedError(f"expected attention under the given mask alone, got {changes or 'no causal mask'}")
     _, num_heads, width, _ = query.shape
+    is_whole_text = attention_mask is None and width == key.shape[2] and value.shape[0] == 1
+    if changes or (attention_mask is None and not is_whole_text) or is_causal is False:
+        raise NotImplementedError(f"expected attention under the given mask alone, got {changes or 'no causal mask'}")
     num_key_heads = key.shape[1]
+    if attention_mask is None:
+        attended = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=True)
+        return attended.transpose(1, 2), None
     num_groups = num_heads // num_key_heads
     if not is_grouped(num_groups * width):
         values = value.transpose(0, 1).flatten(1, 2)[None]

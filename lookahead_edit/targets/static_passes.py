@@ -126,12 +126,25 @@ class PassRunner:
         """Whether passes are recorded; no longer where that has failed."""
         return self._recorder is not None
 
-    def read(self, cache: StaticRowCache, tokens: IntArray, start: int, num_attended: int, num_logits: int) -> Tensor:
-        """An eager pass of any width, float[num_logits, vocab_size] of its last tokens; the cache then holds them."""
+    def read(
+        self,
+        cache: StaticRowCache,
+        tokens: IntArray,
+        start: int,
+        num_attended: int,
+        num_logits: int,
+        *,
+        has_mask: bool = True,
+    ) -> Tensor:
+        """An eager pass of any width, float[num_logits, vocab_size] of its last tokens; the cache then holds them.
+
+        A text read from its first token on needs no mask, and half of its scores are then never computed.
+        """
+        assert has_mask or (start == 0 and num_attended == len(tokens))
         block = torch.from_numpy(np.append(tokens, start).astype(np.int64)).to(self._device)
         attended = torch.arange(num_attended, device=self._device)
         with static_attention(self._model):
-            logits = _forward(self._model, self._shape, block, attended, cache, max(1, num_logits))
+            logits = _forward(self._model, self._shape, block, attended, cache, max(1, num_logits), has_mask)
         return logits[logits.shape[0] - num_logits :]
 
     def run(self, cache: StaticRowCache, tokens: IntArray, start: int, num_attended: int) -> Tensor:
@@ -210,6 +223,7 @@ def _forward(
     attended: Tensor,
     cache: StaticRowCache,
     logits_to_keep: int = 0,
+    has_mask: bool = True,
 ) -> Tensor:
     """float[num_logits, vocab_size]; of every token where `logits_to_keep` is 0.
 
@@ -222,7 +236,7 @@ def _forward(
         shape.cache_keyword: cache,
         "input_ids": block[None, :-1],
         "position_ids": positions[None],
-        "attention_mask": causal_mask(slots, attended, shape.num_groups, model.dtype),
+        "attention_mask": causal_mask(slots, attended, shape.num_groups, model.dtype) if has_mask else None,
         "use_cache": True,
     }
     if logits_to_keep and shape.takes_logits_to_keep:

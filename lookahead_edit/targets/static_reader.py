@@ -173,8 +173,9 @@ class StaticReader:
         end = start + len(tokens)
         num_attended = rounded_length(end, MIN_ATTENDED_STEP) if self._has_splits else end
         self._grow(cache, num_attended)
+        has_mask = self.is_deterministic or self._has_splits or start > 0
         try:
-            return self._runner.read(cache, tokens, start, num_attended, num_logits)
+            return self._runner.read(cache, tokens, start, num_attended, num_logits, has_mask=has_mask)
         except RuntimeError as error:
             half = (len(tokens) - num_logits) // 2
             if not is_out_of_memory(error) or self.is_deterministic or not half:
