@@ -12,7 +12,7 @@ from rich.console import Console
 from benchmarks.matrix_load import LOAD_COLUMNS, load_heading, load_rows, read_load
 from benchmarks.matrix_quality import QUALITY_COLUMNS, WITH, num_unequal, quality_cells
 from benchmarks.matrix_store import Results, read_results
-from benchmarks.matrix_tables import COLUMNS, auto_line, cell_rows, groups_of, heading, plot_speed_ups
+from benchmarks.matrix_tables import COLUMNS, auto_line, cell_rows, groups_of, heading, ideal_line, plot_speed_ups
 from benchmarks.report import markdown_table, rich_table
 
 
@@ -36,7 +36,7 @@ def print_tables(path: Path, server: Path, *, is_markdown: bool, plot: Path | No
         title = heading(key, methods, results.choices.get(key[:2]))
         _print_table(title, COLUMNS, cell_rows(methods), is_markdown=is_markdown)
     for key, methods in groups.items():
-        if line := auto_line(key, methods):
+        for line in filter(None, (auto_line(key, methods), ideal_line(key, methods))):
             print(("- " if is_markdown else "") + line)
     document = read_load(server)
     if document is None:

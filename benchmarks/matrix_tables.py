@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.matrix_choice import Choice
-from benchmarks.matrix_methods import NONE, PLAIN
+from benchmarks.matrix_methods import MODEL, NONE, PLAIN
 from benchmarks.matrix_plan import AUTO
 from benchmarks.measure import Spread
 from benchmarks.report import spread_text
@@ -129,6 +129,33 @@ def auto_line(key: GroupKey, methods: Mapping[str, Sequence[Row]]) -> str | None
         f"auto never slower than plain by more than {MAX_SLOWDOWN:.0%}: {verdict} on {workload}, {context} tokens, "
         f"T = {temperature:g}: {spread_text(ratio)} times as fast as {plain}"
     )
+
+
+def ideal_line(key: GroupKey, methods: Mapping[str, Sequence[Row]]) -> str | None:
+    """What the draft model would gain if all it drafts were accepted; None where none ran with a fixed length.
+
+    With k tokens a draft, a round emits k + 1 of them and takes as long as the rounds that were measured, whatever was
+    accepted in them: no training makes a draft model of this size faster than that.
+    """
+    lengths = {label: rows for label, rows in methods.items() if label.startswith(f"{MODEL} ") and label[-1].isdigit()}
+    if PLAIN not in methods or not lengths:
+        return None
+    plain_seconds = _per_round(methods[PLAIN], "verify_seconds", num_left_out=1)
+    gains = []
+    for label, rows in sorted(lengths.items(), key=lambda item: _order(item[0])):
+        num_draft_tokens = int(label.split()[1])
+        seconds = _per_round(rows, "draft_seconds") + _per_round(rows, "verify_seconds", num_left_out=1)
+        gains.append(f"{(num_draft_tokens + 1) * plain_seconds / seconds:.1f} with {num_draft_tokens}")
+    return (
+        f"a draft model of this size that is always right on {key[0]}, {key[1]} tokens, T = {key[2]:g}, the prompt "
+        f"not counted: times plain {', '.join(gains)}"
+    )
+
+
+def _per_round(rows: Sequence[Row], name: str, num_left_out: int = 0) -> float:
+    """Mean seconds of a round, of all but the first `num_left_out`, which have none."""
+    num_rounds = sum(row["num_rounds"] - num_left_out for row in rows)
+    return float(sum(row[name] for row in rows) / max(1, num_rounds))
 
 
 def heading(key: GroupKey, methods: Mapping[str, Sequence[Row]], choice: Choice | None = None) -> str:

@@ -20,6 +20,7 @@ from benchmarks.matrix_tables import (
     equality_of,
     groups_of,
     heading,
+    ideal_line,
     plot_speed_ups,
     speed_up,
 )
@@ -92,6 +93,16 @@ def test_auto_is_compared_with_the_faster_way_without_drafts(seconds: float, ver
     assert line is not None
     assert verdict in line
     assert line.endswith("as fast as none")
+
+
+def test_what_a_draft_model_would_gain_that_is_always_right_follows_from_what_its_rounds_cost() -> None:
+    plain = row("plain", 10.0, num_rounds=11, verify_seconds=10.0)  # a second a round
+    drafting = row("model 4", 9.0, num_rounds=5, draft_seconds=2.5, verify_seconds=6.0)  # 0.5 and 1.5 s a round
+    key = ("code edits", 512, 0.0)
+    line = ideal_line(key, groups_of([plain, drafting, row("model auto", 9.0)])[key])
+    assert line is not None
+    assert line.endswith("times plain 2.5 with 4")
+    assert ideal_line(key, groups_of([plain, row("model auto", 9.0)])[key]) is None
 
 
 def test_tables_say_where_texts_differ_and_where_only_the_distribution_is_promised(tmp_path: Path) -> None:
