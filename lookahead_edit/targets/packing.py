@@ -80,18 +80,30 @@ def reason_against_packing(model: PreTrainedModel) -> str | None:
 
 
 @contextmanager
-def packed_attention(model: PreTrainedModel, rows: Sequence[PackedRow]) -> Iterator[None]:
-    """Within, a forward pass of `model` in this thread without a cache reads the rows, and adds to their caches."""
+def attending_by(model: PreTrainedModel, name: str) -> Iterator[None]:
+    """Within, passes of `model` attend by the function that is registered under the name.
+
+    Raises NotImplementedError for a model that takes none.
+    """
     implementation = model.config._attn_implementation
-    model.set_attn_implementation(ATTENTION)
+    model.set_attn_implementation(name)
     try:
-        if model.config.get_text_config()._attn_implementation != ATTENTION:
+        if model.config.get_text_config()._attn_implementation != name:
             raise NotImplementedError(f"expected {type(model).__name__} to take another attention function")
-        _current.rows = rows
         yield
     finally:
-        _current.rows = None
         model.set_attn_implementation(implementation)
+
+
+@contextmanager
+def packed_attention(model: PreTrainedModel, rows: Sequence[PackedRow]) -> Iterator[None]:
+    """Within, a forward pass of `model` in this thread without a cache reads the rows, and adds to their caches."""
+    with attending_by(model, ATTENTION):
+        _current.rows = rows
+        try:
+            yield
+        finally:
+            _current.rows = None
 
 
 def _attend(

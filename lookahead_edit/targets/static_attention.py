@@ -7,33 +7,18 @@ splits at once, and then the splits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers import AttentionInterface, AttentionMaskInterface
 
 from lookahead_edit.targets.packing import score_changes
 
 ATTENTION = "lookahead_edit_static"
 # Wider blocks (prompts) are attended to head by head: scores of all heads at once would take too much memory.
 MAX_GROUPED_QUERIES = 2048
-
-
-@contextmanager
-def static_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Within, forward passes of `model` attend with the given mask alone, whose last dimension is what is attended."""
-    implementation = model.config._attn_implementation
-    model.set_attn_implementation(ATTENTION)
-    try:
-        if model.config.get_text_config()._attn_implementation != ATTENTION:
-            raise NotImplementedError(f"expected {type(model).__name__} to take another attention function")
-        yield
-    finally:
-        model.set_attn_implementation(implementation)
 
 
 def attend(

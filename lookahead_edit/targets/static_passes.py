@@ -21,7 +21,8 @@ from transformers import PreTrainedModel
 
 from lookahead_edit.failures import is_out_of_memory
 from lookahead_edit.targets.default_model import one_line
-from lookahead_edit.targets.static_attention import causal_mask, static_attention
+from lookahead_edit.targets.packing import attending_by
+from lookahead_edit.targets.static_attention import ATTENTION, causal_mask
 from lookahead_edit.targets.static_cache import StaticRowCache
 from lookahead_edit.types import IntArray
 
@@ -143,7 +144,7 @@ class PassRunner:
         assert has_mask or (start == 0 and num_attended == len(tokens))
         block = torch.from_numpy(np.append(tokens, start).astype(np.int64)).to(self._device)
         attended = torch.arange(num_attended, device=self._device)
-        with static_attention(self._model):
+        with attending_by(self._model, ATTENTION):
             logits = _forward(self._model, self._shape, block, attended, cache, max(1, num_logits), has_mask)
         return logits[logits.shape[0] - num_logits :]
 
@@ -188,7 +189,7 @@ class PassRunner:
         return _Recording(block, replay, logits)
 
     def _run(self, block: Tensor, attended: Tensor, cache: StaticRowCache) -> Tensor:
-        with static_attention(self._model):
+        with attending_by(self._model, ATTENTION):
             if self._compiled is not None:
                 _mark_dynamic(block, attended, cache)
                 try:
