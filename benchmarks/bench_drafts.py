@@ -22,6 +22,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.arguments import positive_int
 from benchmarks.draft_figures import (
     Part,
     Reliability,
@@ -94,7 +95,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         help="what the ratio of a set, or of NAME/PART, shouldn't fall below",
     )
     parser.add_argument("--worst", type=int, default=0, metavar="N", help="show the traces of each set ours loses most")
-    parser.add_argument("--workers", type=int, default=1, help="processes; times are worth little with several")
+    parser.add_argument("--workers", type=positive_int, default=1, help="processes; times mean little with several")
     parser.add_argument(
         "--cache",
         type=Path,

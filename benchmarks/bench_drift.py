@@ -28,6 +28,7 @@ from itertools import islice
 from pathlib import Path
 from statistics import fmean, pstdev, quantiles
 
+from benchmarks.arguments import positive_int
 from lookahead_edit.config import DriftConfig, SpeculationConfig
 from lookahead_edit.metrics_drift import DriftDetector
 from lookahead_edit.replay import drafter_factory, policy_factory, replay_trace
@@ -116,11 +117,11 @@ def measure(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--streams", type=int, default=200)
-    parser.add_argument("--requests", type=int, default=5000, help="stationary ones in each stream")
+    parser.add_argument("--streams", type=positive_int, default=200)
+    parser.add_argument("--requests", type=positive_int, default=5000, help="stationary ones in each stream")
     parser.add_argument("--slack", type=float, default=DriftConfig.slack)
     parser.add_argument("--threshold", type=float, default=DriftConfig.threshold)
-    parser.add_argument("--reference", type=int, default=DriftConfig.num_reference_requests, help="requests")
+    parser.add_argument("--reference", type=positive_int, default=DriftConfig.num_reference_requests, help="requests")
     arguments = parser.parse_args()
     config = replace(
         DriftConfig(),

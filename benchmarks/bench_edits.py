@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from benchmarks.arguments import edit_name, positive_int
 from benchmarks.edit_set import chosen_edits
 from benchmarks.environment import environment, load_average
 from benchmarks.measure import Judged, Measured, judge, measure
@@ -44,10 +45,12 @@ WRONG_COLUMNS = ("edit", "kind", "ended by", "what is different")
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=3, help="runs of every method on every edit")
-    parser.add_argument("--edits", nargs="*", default=[], metavar="NAME", help="only edits whose name contains one")
-    parser.add_argument("--limit", type=int, help="measure at most so many edits, of as many kinds as can be")
-    parser.add_argument("--threads", type=int, help="torch's threads; its own choice by default")
+    parser.add_argument("--repeats", type=positive_int, default=3, help="runs of every method on every edit")
+    parser.add_argument(
+        "--edits", type=edit_name, nargs="*", default=[], metavar="NAME", help="only edits whose name contains one"
+    )
+    parser.add_argument("--limit", type=positive_int, help="measure at most so many edits, of as many kinds as can be")
+    parser.add_argument("--threads", type=positive_int, help="torch's threads; its own choice by default")
     parser.add_argument("--model", help="the default model, a directory, a GGUF file or a hub id")
     parser.add_argument("--all", action="store_true", help="measure edits with a wrong answer too")
     parser.add_argument("--judge", action="store_true", help="only tell which edits the model gets right")

@@ -25,6 +25,7 @@ from statistics import median, quantiles
 
 import numpy as np
 
+from benchmarks.arguments import positive_int
 from lookahead_edit.config import SpeculationConfig
 from lookahead_edit.drafters.suffix import SuffixDrafter
 from lookahead_edit.suffix_index import SuffixIndex, compile_kernels
@@ -105,8 +106,8 @@ def measure(stream: IntArray, num_repeats: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokens", type=int, default=32768, help="context length")
-    parser.add_argument("--repeats", type=int, default=20, help="builds, of which the fastest counts")
+    parser.add_argument("--tokens", type=positive_int, default=32768, help="context length")
+    parser.add_argument("--repeats", type=positive_int, default=20, help="builds, of which the fastest counts")
     arguments = parser.parse_args()
     compile_kernels()
     print(f"{'stream':18} build ms  append ns/token  commit us  draft us  p99 us  bytes/token")

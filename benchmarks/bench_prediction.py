@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from benchmarks.arguments import edit_name, positive_int
 from benchmarks.edit_set import chosen_edits
 from benchmarks.environment import environment, load_average
 from benchmarks.measure import Judged, Spread, judge
@@ -75,8 +76,10 @@ def speedup(compared: Sequence[Compared], repeat: int) -> float:
 def main() -> None:
     """Measures, replays, prints."""
     parser = argparse.ArgumentParser(description="Compare measured speed-ups with those that replay predicts.")
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--edits", nargs="*", default=[], metavar="NAME", help="only edits whose name contains one")
+    parser.add_argument("--repeats", type=positive_int, default=2)
+    parser.add_argument(
+        "--edits", type=edit_name, nargs="*", default=[], metavar="NAME", help="only edits whose name contains one"
+    )
     parser.add_argument("--model", help="the default model, a directory, a GGUF file or a hub id")
     parser.add_argument("--output", type=Path, help="also write the JSON document to this file")
     arguments = parser.parse_args()

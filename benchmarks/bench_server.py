@@ -24,6 +24,7 @@ from typing import Any
 
 import httpx
 
+from benchmarks.arguments import edit_name, positive_int
 from benchmarks.edit_set import BenchEdit, chosen_edits
 from benchmarks.environment import environment, load_average
 from benchmarks.server_process import server_process
@@ -69,11 +70,15 @@ class Measured:
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--concurrency", type=int, nargs="*", default=[1, 2, 4, 8, 16], metavar="N")
+    parser.add_argument("--concurrency", type=positive_int, nargs="*", default=[1, 2, 4, 8, 16], metavar="N")
     parser.add_argument("--modes", nargs="*", default=list(MODES), choices=MODES)
-    parser.add_argument("--requests", type=int, default=16, help="for each mode and concurrency, at least 2 a client")
-    parser.add_argument("--edits", nargs="*", default=list(EDITS), metavar="NAME", help="edits whose name contains one")
-    parser.add_argument("--max-tokens", type=int, help="cut answers there, for a quick run")
+    parser.add_argument(
+        "--requests", type=positive_int, default=16, help="by mode and concurrency, at least 2 a client"
+    )
+    parser.add_argument(
+        "--edits", type=edit_name, nargs="*", default=list(EDITS), metavar="NAME", help="edits whose name contains one"
+    )
+    parser.add_argument("--max-tokens", type=positive_int, help="cut answers there, for a quick run")
     parser.add_argument("--model", help="the default model, a directory, a GGUF file or a hub id")
     parser.add_argument("--serve-options", default="", help='e.g. "--max-batch 4"')
     parser.add_argument("--url", help="a running server with routes off, on and auto, instead of one of our own")

@@ -19,6 +19,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.arguments import edit_name, positive_int
 from benchmarks.bench_edits import spread_over_kinds
 from benchmarks.edit_set import chosen_edits
 from benchmarks.environment import environment, load_average
@@ -49,9 +50,11 @@ class Measured:
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=3, help="runs of every target on every edit")
-    parser.add_argument("--edits", nargs="*", default=[], metavar="NAME", help="only edits whose name contains one")
-    parser.add_argument("--limit", type=int, help="measure at most so many edits, of as many kinds as can be")
+    parser.add_argument("--repeats", type=positive_int, default=3, help="runs of every target on every edit")
+    parser.add_argument(
+        "--edits", type=edit_name, nargs="*", default=[], metavar="NAME", help="only edits whose name contains one"
+    )
+    parser.add_argument("--limit", type=positive_int, help="measure at most so many edits, of as many kinds as can be")
     parser.add_argument("--model", help="the default model, a directory, a GGUF file or a hub id")
     parser.add_argument("--dtype", help="float32, bfloat16 or float16")
     parser.add_argument("--all", action="store_true", help="measure edits with a wrong answer too")

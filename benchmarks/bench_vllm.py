@@ -20,6 +20,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from benchmarks.arguments import positive_float, positive_int
 from benchmarks.edit_set import chosen_edits
 from benchmarks.environment import environment, load_average
 from benchmarks.vllm_engines import EngineFailed, EngineProcess, EngineSettings, Load, Measured
@@ -71,9 +72,9 @@ def main() -> None:
     parser.add_argument("--model", help="directory or hub id; the default model if left out")
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--parts", default=",".join(PARTS))
-    parser.add_argument("--max-tokens", type=int, default=112)
-    parser.add_argument("--max-model-len", type=int, default=2048)
-    parser.add_argument("--scale", type=float, default=1.0, help="less than 1: fewer requests a load")
+    parser.add_argument("--max-tokens", type=positive_int, default=112)
+    parser.add_argument("--max-model-len", type=positive_int, default=2048)
+    parser.add_argument("--scale", type=positive_float, default=1.0, help="less than 1: fewer requests a load")
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--output", type=Path, help="a file for the JSON")
     arguments = parser.parse_args()

@@ -25,6 +25,7 @@ from statistics import median, quantiles
 
 import numpy as np
 
+from benchmarks.arguments import positive_int
 from benchmarks.bench_index import VOCAB_SIZE, fastest, fibonacci_word
 from lookahead_edit.types import IntArray, Source, SourceKind
 from lookahead_edit.workspace_index import MAX_LENGTH, WorkspaceCache, WorkspaceIndex, compile_kernels
@@ -95,8 +96,8 @@ def measure(files: list[IntArray], tails: list[IntArray], num_repeats: int) -> d
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokens", type=int, default=1_000_000, help="of all files together")
-    parser.add_argument("--repeats", type=int, default=5, help="builds, of which the fastest counts")
+    parser.add_argument("--tokens", type=positive_int, default=1_000_000, help="of all files together")
+    parser.add_argument("--repeats", type=positive_int, default=5, help="builds, of which the fastest counts")
     arguments = parser.parse_args()
     compile_kernels()
     generator = np.random.default_rng(0)

@@ -22,6 +22,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from benchmarks.arguments import positive_float, positive_int, require_folder
 from benchmarks.distill_report import report
 from benchmarks.distill_student import choose_layers, require_layers
 from benchmarks.distill_texts import KIND_WEIGHTS, make_text
@@ -80,10 +81,10 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="the target: the default model, a directory, a GGUF file or a hub id")
     parser.add_argument("--output", type=Path, help="directory of the run; one in the user's cache by default")
-    parser.add_argument("--max-minutes", type=float, default=60.0, help="of training, all parts of the run together")
-    parser.add_argument("--workers", type=int, default=2, help="texts computed at once, one core each")
-    parser.add_argument("--save-every", type=int, default=50, help="steps between checkpoints")
-    parser.add_argument("--texts", type=int, default=12, help="held-out texts of each kind for the report")
+    parser.add_argument("--max-minutes", type=positive_float, default=60.0, help="of training, all parts together")
+    parser.add_argument("--workers", type=positive_int, default=2, help="texts computed at once, one core each")
+    parser.add_argument("--save-every", type=positive_int, default=50, help="steps between checkpoints")
+    parser.add_argument("--texts", type=positive_int, default=12, help="held-out texts of each kind for the report")
     parser.add_argument("--report-only", action="store_true", help="train no more, report what there is")
     for name, value in asdict(DistillOptions()).items():
         parser.add_argument("--" + name.replace("_", "-"), type=type(value), default=value)
@@ -94,9 +95,10 @@ def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     """Trains, writes the model, and reports."""
     options = DistillOptions(**{name: getattr(arguments, name) for name in asdict(DistillOptions())})
     directory = arguments.output or default_directory(arguments.model)
-    state = load_state(directory, options)
+    require_folder(directory)
     target, tokenizer = load_model(arguments.model, dtype=torch.float32, device="cpu", console=console)
     require_layers(target)
+    state = load_state(directory, options, target)
     torch.set_num_threads(1)
     if state is None:
         torch.manual_seed(options.seed)

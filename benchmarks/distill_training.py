@@ -17,11 +17,15 @@ from torch import Tensor
 
 from benchmarks.distill_student import make_student, mean_divergence, trained_parameters
 from benchmarks.distill_texts import Encoder, Text, make_text
+from benchmarks.matrix_costs import weights_fingerprint
 from lookahead_edit.types import InvalidInput
 
 STATE_FILE = "state.pt"
 # What makes a run another run; the others only say how far it goes.
-FIXED_OPTIONS = ("num_layers", "seed", "tokens_per_step", "max_scored_tokens", "hidden_weight")
+FIXED_OPTIONS = (
+    *("num_layers", "seed", "tokens_per_step", "max_scored_tokens", "hidden_weight"),
+    *("learning_rate", "warmup_steps", "max_gradient_norm"),
+)
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,7 @@ class Distiller:
         """Writes the checkpoint; a reader never sees half a file."""
         directory.mkdir(parents=True, exist_ok=True)
         state = {
+            "target_weights": weights_fingerprint(self.target),
             "options": asdict(self.options),
             "layers": list(self.layers),
             "step": self.step,
@@ -179,8 +184,8 @@ class Distiller:
         return TextResult(text.kind, divergence.item(), agreement.item(), gradients)
 
 
-def load_state(directory: Path, options: DistillOptions) -> dict[str, Any] | None:
-    """The checkpoint of a run with these options; None where there is none.
+def load_state(directory: Path, options: DistillOptions, target: Any) -> dict[str, Any] | None:
+    """The checkpoint of a run with these options and this target; None where there is none.
 
     Raises:
         InvalidInput: the directory holds another run, or a file that can't be read.
@@ -195,11 +200,15 @@ def load_state(directory: Path, options: DistillOptions) -> dict[str, Any] | Non
         raise InvalidInput(
             f"can't read the checkpoint {file}: {type(error).__name__}; remove it to begin anew"
         ) from error
-    for name in FIXED_OPTIONS:
-        wanted = getattr(options, name)
-        if kept.get(name) != wanted:
+    found = {"target_weights": state.get("target_weights"), **{name: kept.get(name) for name in FIXED_OPTIONS}}
+    wanted = {
+        "target_weights": weights_fingerprint(target),
+        **{name: getattr(options, name) for name in FIXED_OPTIONS},
+    }
+    for name in wanted:
+        if found[name] != wanted[name]:
             raise InvalidInput(
-                f"expected a run with {name} {wanted} in {directory}, got {kept.get(name)}; "
+                f"expected a run with {name} {wanted[name]} in {directory}, got {found[name]}; "
                 "give another --output, or remove it",
                 param=name,
             )

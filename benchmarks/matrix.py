@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from benchmarks.arguments import positive_int
 from benchmarks.environment import environment, load_average
 from benchmarks.matrix_compare import compare_results
 from benchmarks.matrix_costs import weight_bytes, weights_fingerprint
@@ -30,11 +32,14 @@ from benchmarks.matrix_report import print_quality, print_tables
 from benchmarks.matrix_run import run_profile
 from benchmarks.matrix_store import ResultsFile, ResultsMismatch, code_fingerprint, commit, read_results
 from benchmarks.methods import model_of
+from lookahead_edit.cli_calibrate import busy_warning
+from lookahead_edit.cli_plot import PLOT_SUFFIXES, require_matplotlib
+from lookahead_edit.cli_replay_output import check_output
 from lookahead_edit.cost import CostCurve
 from lookahead_edit.editor import Editor
 from lookahead_edit.failures import is_out_of_memory
 from lookahead_edit.speculation import cost_curve_of
-from lookahead_edit.targets.calibration import stored_curve
+from lookahead_edit.targets.calibration import calibrate, stored_curve
 from lookahead_edit.targets.hf import HfTarget
 from lookahead_edit.targets.loading import load_editor
 from lookahead_edit.types import LookaheadEditError
@@ -59,11 +64,11 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--draft-model", help="directory or hub id; without it, methods that need one are left out")
     parser.add_argument("--dtype", help="float32, bfloat16 or float16")
     parser.add_argument("--device", help="by default the GPU, if there is one")
-    parser.add_argument("--threads", type=int, help="torch's threads; its own choice by default")
+    parser.add_argument("--threads", type=positive_int, help="torch's threads; its own choice by default")
     parser.add_argument("--canitedit", type=Path, metavar="FILE", help="only: task quality with and without drafts, by "
                         "the tests of CanItEdit's records (JSON lines), which are run in a sandbox")  # fmt: skip
-    parser.add_argument("--limit", type=int, help="of CanItEdit's records")
-    parser.add_argument("--max-tokens", type=int, help="of an answer to one of CanItEdit's records")
+    parser.add_argument("--limit", type=positive_int, help="of CanItEdit's records")
+    parser.add_argument("--max-tokens", type=positive_int, help="of an answer to one of CanItEdit's records")
     parser.add_argument("--tables", action="store_true", help="run nothing: tables of the results that are there")
     parser.add_argument("--compare", type=Path, nargs=2, metavar="FILE", help="run nothing: do two files of results "
                         "agree in tokens, rounds and acceptance, and ratios within the spread?")  # fmt: skip
@@ -71,7 +76,21 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--plot", type=Path, metavar="PNG", help="also draw the speed-ups")
     parser.add_argument("--server", type=Path, metavar="FILE", default=RESULTS / "server.json", help="what "
                         "bench_server wrote, for the table of concurrencies")  # fmt: skip
-    return parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
+    if not parsed.canitedit and (parsed.limit or parsed.max_tokens):
+        parser.error("--limit and --max-tokens are of CanItEdit's records, which --canitedit names")
+    if parsed.plot:
+        _require_plot(parsed.plot, parser)
+    return parsed
+
+
+def _require_plot(path: Path, parser: argparse.ArgumentParser) -> None:
+    """Before hours of measuring, that the plot can be drawn."""
+    try:
+        check_output("--plot", str(path), os.devnull, PLOT_SUFFIXES)
+        require_matplotlib()
+    except LookaheadEditError as error:
+        parser.error(str(error))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -91,7 +110,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if parsed.canitedit:
             num_unequal = print_quality(path, is_markdown=parsed.markdown)
         else:
-            num_unequal = print_tables(path, parsed.server, is_markdown=parsed.markdown, plot=parsed.plot)
+            num_unequal = print_tables(
+                path, parsed.profile, parsed.server, is_markdown=parsed.markdown, plot=parsed.plot
+            )
         return EXIT_UNEQUAL if num_unequal else 0
     except KeyboardInterrupt:
         told.print("interrupted; the same command goes on from here")
@@ -115,7 +136,11 @@ def _require_disk(folder: Path) -> None:
 
 
 def _compare(first: Path, second: Path) -> int:
-    compared = compare_results(read_results(first), read_results(second), (first, second))
+    results = [read_results(path) for path in (first, second)]
+    for path, found in zip((first, second), results, strict=True):
+        if found.header["profile"] not in PROFILES:
+            raise ResultsMismatch(f"expected results of a profile in {path}, got those of {found.header['profile']}")
+    compared = compare_results(results[0], results[1], (first, second))
     print("\n".join(compared.lines()))
     print(json.dumps(compared.to_json()))
     return 0 if compared.is_same else EXIT_UNEQUAL
@@ -124,6 +149,7 @@ def _compare(first: Path, second: Path) -> int:
 def _measure(parsed: argparse.Namespace, path: Path, told: Console) -> None:
     profile = PROFILES[parsed.profile]
     editor = load_editor(parsed.model, dtype=parsed.dtype, device=parsed.device, console=told)
+    _measure_passes(editor, _teller(told))
     bench = _open_bench(editor, parsed)
     results = _open_results(path, _facts(editor, bench, parsed) | {"profile": profile.name}, told)
     left_out = {method.label for group in profile.groups for method in group.methods if not bench.can_run(method)}
@@ -133,6 +159,16 @@ def _measure(parsed: argparse.Namespace, path: Path, told: Console) -> None:
     curve = results.header["cost_curve"]
     bench = replace(bench, cost_curve=None if curve is None else CostCurve.from_json(curve))
     run_profile(bench, profile, results, _teller(told))
+
+
+def _measure_passes(editor: Editor, tell: Callable[[str], None]) -> None:
+    """What a pass costs, by which `auto` chooses its lengths; measured once for a model and machine."""
+    tell("measuring what a pass costs, where that isn't stored")
+    calibration = calibrate(_target_of(editor))
+    if calibration is None:
+        tell("warning: passes take too long to be measured; auto goes by what they usually cost")
+    elif calibration.is_doubtful:
+        tell(f"warning: {busy_warning(calibration)}")
 
 
 def _measure_quality(parsed: argparse.Namespace, path: Path, told: Console) -> None:

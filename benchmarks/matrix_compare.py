@@ -43,7 +43,7 @@ class Compared:
             f"{self.num_ratios} speed-ups: {self.num_ratios - len(self.apart)} within the spread of the repetitions",
             *_shown(self.apart),
         ]
-        return found if self.num_runs else ["no run in common", *found]
+        return found if self.num_runs else ["no run in common"]
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""

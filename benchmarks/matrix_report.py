@@ -10,26 +10,38 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.matrix_load import LOAD_COLUMNS, load_heading, load_rows, read_load
-from benchmarks.matrix_quality import QUALITY_COLUMNS, WITH, num_unequal, quality_cells
+from benchmarks.matrix_quality import QUALITY_COLUMNS, WITH, WORKLOAD, num_unequal, quality_cells
 from benchmarks.matrix_store import Results, read_results
-from benchmarks.matrix_tables import COLUMNS, auto_line, cell_rows, groups_of, heading, ideal_line, plot_speed_ups
+from benchmarks.matrix_tables import (
+    COLUMNS,
+    NUM_TIME_COLUMNS,
+    auto_line,
+    cell_rows,
+    groups_of,
+    heading,
+    ideal_line,
+    plot_speed_ups,
+)
 from benchmarks.report import markdown_table, rich_table
 
+LOG_WIDTH = 280
 
-def print_tables(path: Path, server: Path, *, is_markdown: bool, plot: Path | None) -> int:
+
+def print_tables(path: Path, profile: str, server: Path, *, is_markdown: bool, plot: Path | None) -> int:
     """Tables of every group, the lines about `auto`, throughput by concurrency; how many texts are not as they must be.
 
     Args:
-        path: results of a profile.
+        path: results.
+        profile: whose they have to be.
         server: what `bench_server` wrote; said to be missing where it is.
         is_markdown: for a README.
         plot: also draws the speed-ups.
 
     Raises:
-        ResultsMismatch: no file of results.
+        ResultsMismatch: no file of results of that profile.
         OSError: it can't be read, or the plot not be written.
     """
-    results = read_results(path)
+    results = read_results(path, profile)
     header = results.header
     groups = groups_of(results.rows)
     for key, methods in groups.items():
@@ -52,7 +64,7 @@ def print_tables(path: Path, server: Path, *, is_markdown: bool, plot: Path | No
 
 def print_quality(path: Path, *, is_markdown: bool) -> int:
     """Passed tests with and without drafts, and the records that pass; how many records are not the same."""
-    results = read_results(path)
+    results = read_results(path, WORKLOAD)
     title = f"CanItEdit, {results.header['model']}, {results.header['dtype']}, greedy"
     _print_table(title, QUALITY_COLUMNS, [quality_cells(results.rows)], is_markdown=is_markdown)
     passed = [row["task"] for row in results.rows if row["label"] == WITH and row["passes"]]
@@ -70,5 +82,11 @@ def _print_table(title: str, columns: Sequence[str], rows: list[list[str]], *, i
     if is_markdown:
         print(f"{title}\n\n{markdown_table(columns, rows)}\n")
         return
-    # A pipe has no width: rows that wrap every word would be unreadable in a log.
-    Console(width=None if sys.stdout.isatty() else 260).print(rich_table(title, columns, rows))
+    if not sys.stdout.isatty():  # a pipe has no width: rows that wrap every word would be unreadable in a log
+        Console(width=LOG_WIDTH).print(rich_table(title, columns, rows))
+        return
+    console = Console()
+    console.print(rich_table(title, columns[:NUM_TIME_COLUMNS], [row[:NUM_TIME_COLUMNS] for row in rows]))
+    if rest := columns[NUM_TIME_COLUMNS:]:
+        others = [[row[0], *row[NUM_TIME_COLUMNS:]] for row in rows]
+        console.print(rich_table(f"{title}: the rest", (columns[0], *rest), others))

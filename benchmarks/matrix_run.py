@@ -27,6 +27,8 @@ def run_profile(bench: Bench, profile: Profile, results: ResultsFile, tell: Tell
     Raises:
         ContextLengthExceeded: a group's prompts and outputs don't fit the model.
     """
+    for group in profile.groups:  # before the first edit is tried; prompts may turn out somewhat longer
+        _require_room(bench, group.context, group.max_tokens)
     tasks = {group: _tasks(bench, group, profile, results, tell) for group in profile.groups}
     warm: set[Method] = set()
     for repetition in range(profile.num_repeats):
@@ -60,9 +62,14 @@ def _tasks(bench: Bench, group: Group, profile: Profile, results: ResultsFile, t
         results.add_choice((group.workload, group.context), choice)
         tasks = tasks[: group.num_tasks]
     for task in tasks:
-        if len(task.prompt) + group.max_tokens > bench.target.max_context_tokens:
-            raise ContextLengthExceeded(len(task.prompt), bench.target.max_context_tokens, group.max_tokens)
+        _require_room(bench, len(task.prompt), group.max_tokens)
     return tasks
+
+
+def _require_room(bench: Bench, num_prompt_tokens: int, max_tokens: int) -> None:
+    limit = bench.target.max_context_tokens
+    if num_prompt_tokens + max_tokens > limit:
+        raise ContextLengthExceeded(num_prompt_tokens, limit, max_tokens)
 
 
 def _warm_up(bench: Bench, methods: list[Method], tell: Tell) -> None:

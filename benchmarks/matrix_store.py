@@ -6,9 +6,11 @@ taken over. Its lines are written together when it is over, so an interrupted ru
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 from benchmarks.matrix_choice import Choice
 from benchmarks.trace_sets import source_fingerprint
 
+HEADER_BEGIN = b'{"kind": "header"'
 ROOT = Path(__file__).resolve().parent.parent
 MEASURED_FOLDERS = ("lookahead_edit", "benchmarks", "corpora")
 # What has to be the same for figures to stand in one table.
@@ -65,7 +68,7 @@ class ResultsFile:
         header: what is measured and where; all of IDENTITY.
 
     Raises:
-        ResultsMismatch: the file is not one of results, or of others. It stays as it is.
+        ResultsMismatch: the file is not one of results, or of others, or another run writes to it. It stays as it is.
         OSError: it can't be read or written.
     """
 
@@ -74,7 +77,8 @@ class ResultsFile:
         self.header = dict(header)
         self.done: set[Turn] = set()
         self.choices: dict[Cell, Choice] = {}
-        if path.exists() and path.stat().st_size:
+        self._unlock = weakref.finalize(self, os.close, _locked(path))
+        if path.stat().st_size and not _is_torn_header(path.read_bytes()):
             found = read_results(path)
             for name in IDENTITY:
                 if found.header.get(name) != header.get(name):
@@ -87,8 +91,13 @@ class ResultsFile:
             self.done = {turn_of(row) for row in found.rows}
             self._drop_torn_end()
         else:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb"):
+                pass
             self._append([{"kind": "header", **header}])
+
+    def close(self) -> None:
+        """Lets other runs write to the file."""
+        self._unlock()
 
     def add_choice(self, cell: Cell, choice: Choice) -> None:
         """Writes which tasks a cell has, so that a run that goes on takes the same."""
@@ -115,22 +124,43 @@ class ResultsFile:
                 file.truncate(len(whole))
 
 
+def _locked(path: Path) -> int:
+    """A descriptor of the file, which is made where it doesn't exist; until it is closed, nobody else gets one.
+
+    Two runs would disturb each other's times, and count each other's turns twice.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise ResultsMismatch(f"expected to be the only run that writes to {path}, got another one at work") from None
+    return descriptor
+
+
+def _is_torn_header(content: bytes) -> bool:
+    """Whether the file's first line was cut off while it was written, so that nothing is in it yet."""
+    return b"\n" not in content and content[: len(HEADER_BEGIN)] == HEADER_BEGIN[: len(content)]
+
+
 def turn_of(row: Mapping[str, Any]) -> Turn:
     """The turn a run belongs to."""
     return row["workload"], row["context"], row["temperature"], row["task"], row["repetition"]
 
 
-def read_results(path: Path) -> Results:
+def read_results(path: Path, profile: str | None = None) -> Results:
     """What the file holds, but for turns that were cut off.
 
     Raises:
-        ResultsMismatch: the file isn't one of results.
+        ResultsMismatch: the file isn't one of results, or not of this profile, where one is named.
         OSError: it can't be read.
     """
     lines = path.read_bytes().split(b"\n")[:-1]
     try:
         header, *rows = [json.loads(line) for line in lines]
         assert header["kind"] == "header"
+        assert all(name in header for name in IDENTITY)
         choices = {
             (row["workload"], row["context"]): Choice(tuple(row["names"]), row["num_tried"], row["num_right"])
             for row in rows
@@ -143,4 +173,6 @@ def read_results(path: Path) -> Results:
         whole = [runs for runs in turns.values() if len(runs) == next(iter(runs.values()))["num_runs_in_turn"]]
     except (ValueError, KeyError, TypeError, AssertionError) as error:
         raise ResultsMismatch(f"expected a file of the matrix's results, got something else in {path}") from error
+    if profile is not None and header["profile"] != profile:
+        raise ResultsMismatch(f"expected results of {profile} in {path}, got those of {header['profile']}")
     return Results(header, [row for runs in whole for row in runs.values()], choices)

@@ -17,6 +17,7 @@ Row = Mapping[str, Any]
 GroupKey = tuple[str, int, float]
 
 MAX_SLOWDOWN = 0.03  # of `auto`, beside the faster of the two ways without drafts
+NUM_TIME_COLUMNS = 9  # of COLUMNS: what is shown first where a line has no room for all
 COLUMNS = (
     "method",
     "speed-up",

@@ -26,6 +26,7 @@ from typing import Any
 import httpx
 import numpy as np
 
+from benchmarks.arguments import positive_float, positive_int
 from benchmarks.environment import environment, load_average
 from benchmarks.server_process import server_process
 from benchmarks.soak_traffic import Answer, Traffic
@@ -195,8 +196,8 @@ def _by_kind(answers: Sequence[Answer]) -> dict[str, dict[str, int]]:
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=SoakConfig.seconds / 60)
-    parser.add_argument("--clients", type=int, default=SoakConfig.num_clients)
+    parser.add_argument("--minutes", type=positive_float, default=SoakConfig.seconds / 60)
+    parser.add_argument("--clients", type=positive_int, default=SoakConfig.num_clients)
     parser.add_argument("--seed", type=int, default=SoakConfig.seed)
     parser.add_argument("--model", help="the default model, a directory, a GGUF file or a hub id")
     parser.add_argument("--serve-options", default="--max-queue 8", help='e.g. "--max-queue 8 --max-batch 4"')

@@ -48,6 +48,7 @@ from lookahead_edit.cli_options import (
 from lookahead_edit.cli_replay import REPLAY_EXAMPLES, replay
 from lookahead_edit.cli_serve import SERVE_EXAMPLES, serve
 from lookahead_edit.cli_streams import fill_closed_streams
+from lookahead_edit.failures import is_out_of_memory
 from lookahead_edit.types import InvalidInput, LookaheadEditError
 
 NO_KERNEL_CACHE = "cannot cache function"  # how numba says it, when kernels are imported
@@ -194,6 +195,9 @@ def _status_of(arguments: list[str] | None, display: Display) -> int:
             status = EXIT_INTERRUPTED
         elif NO_KERNEL_CACHE in str(error):
             display.fail("no directory for compiled kernels can be written to; name one in NUMBA_CACHE_DIR")
+            status = EXIT_FAILED
+        elif is_out_of_memory(error):
+            display.fail("memory ran out; a smaller model, a shorter text or another --dtype takes less")
             status = EXIT_FAILED
         else:
             raise

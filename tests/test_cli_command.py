@@ -1,4 +1,5 @@
-"""Options that are given more than once: refused for every command, but for flags and what is made to be repeated."""
+"""Options that are given more than once are refused by every command, but for flags and what is made to be repeated;
+memory that runs out is one line."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from lookahead_edit import cli
+from lookahead_edit import cli, cli_edit
 from lookahead_edit.cli_command import Command
 
 
@@ -61,3 +62,20 @@ def test_flags_and_options_of_many_values_may_be_repeated(tmp_path: Path, capsys
     assert "has none" in capsys.readouterr().err
     repeatable = {option.opts[0] for command in COMMANDS.values() for option in command.params if option.multiple}
     assert repeatable == {"--suffix", "--cors-origin", "--engine-option"}
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_memory_that_runs_out_is_one_line(
+    tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def run_out(*_: object) -> None:
+        raise error
+
+    file = tmp_path / "a.py"
+    file.write_text("x = 1\n", encoding="utf-8")
+
+    monkeypatch.setattr(cli_edit, "open_editor", run_out)
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["edit", str(file), "-i", "Add one."])
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("error: memory ran out")

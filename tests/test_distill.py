@@ -56,7 +56,7 @@ def run(directory: Path, *parts: int, num_workers: int = 2) -> Distiller:
     """Steps in several parts, each begun from the checkpoint of the one before."""
     for num_steps in parts:
         distiller = Distiller(target_of(), None, (0, 2), OPTIONS, num_workers)
-        state = load_state(directory, OPTIONS)
+        state = load_state(directory, OPTIONS, distiller.target)
         if state is not None:
             distiller.resume(state)
         for _ in range(num_steps):
@@ -145,14 +145,19 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not_whatever_the_workers(tm
 
 
 def test_another_runs_directory_and_a_damaged_checkpoint_are_refused(tmp_path: Path) -> None:
-    run(tmp_path, 1)
-    assert load_state(tmp_path, replace(OPTIONS, steps=99)) is not None
+    target = run(tmp_path, 1).target
+    assert load_state(tmp_path, replace(OPTIONS, steps=99), target) is not None
     with pytest.raises(InvalidInput, match=r"expected a run with seed 7 in .*, got 1") as caught:
-        load_state(tmp_path, replace(OPTIONS, seed=7))
+        load_state(tmp_path, replace(OPTIONS, seed=7), target)
     assert caught.value.param == "seed"
+    other = target_of()
+    with torch.no_grad():
+        other.lm_head.weight.mul_(2)
+    with pytest.raises(InvalidInput, match=r"expected a run with target_weights \w+ in .*, got \w+;"):
+        load_state(tmp_path, OPTIONS, other)
     (tmp_path / distill_training.STATE_FILE).write_bytes(b"half a file")
     with pytest.raises(InvalidInput, match="can't read the checkpoint"):
-        load_state(tmp_path, OPTIONS)
+        load_state(tmp_path, OPTIONS, target)
 
 
 def test_the_learning_rate_rises_stays_and_falls() -> None:

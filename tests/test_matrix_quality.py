@@ -10,14 +10,14 @@ import pytest
 from tiny_models import make_tiny_model
 
 from benchmarks import matrix
-from benchmarks.matrix_quality import WITH, WITHOUT, num_unequal, quality_cells, read_records, run_quality
+from benchmarks.matrix_quality import WITH, WITHOUT, WORKLOAD, num_unequal, quality_cells, read_records, run_quality
 from benchmarks.matrix_store import IDENTITY, ResultsFile, read_results
 from lookahead_edit.editor import Editor
 from lookahead_edit.targets.hf import HfTarget
 from lookahead_edit.tokenizer import ByteTokenizer
 from lookahead_edit.types import InvalidInput
 
-HEADER = dict.fromkeys(IDENTITY, "x")
+HEADER = dict.fromkeys(IDENTITY, "x") | {"profile": WORKLOAD}
 WHOLE = dict.fromkeys(("id", "before", "after", "tests", "instruction_descriptive"), "x")
 
 

@@ -25,7 +25,7 @@ from benchmarks.matrix_tables import (
     speed_up,
 )
 
-HEADER = dict.fromkeys(IDENTITY, "x")
+HEADER = dict.fromkeys(IDENTITY, "x") | {"profile": "quick"}
 SHOWN = HEADER | {"gpu": None, "weight_bytes": 1, "draft_weight_bytes": 0}
 
 
@@ -48,6 +48,7 @@ def test_an_interrupted_file_goes_on_after_its_last_whole_turn(tmp_path: Path) -
     results.add_turn([row("plain", 2.0, 1), row("edit auto", 1.0, 1)])
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-1]) + lines[-1][:20])  # the disk was full, or the power failed
+    results.close()
 
     again = ResultsFile(path, HEADER)
     assert again.done == {("code edits", 512, 0.0, "a", 0)}
@@ -69,6 +70,40 @@ def test_results_of_another_commit_model_or_machine_are_not_mixed_in(name: str, 
     with pytest.raises(ResultsMismatch, match=f"the same {name} in .*--output"):
         ResultsFile(path, HEADER | {name: "y"})
     assert path.read_bytes() == before
+
+
+def test_two_runs_do_not_write_to_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    first = ResultsFile(path, HEADER)
+    with pytest.raises(ResultsMismatch, match="the only run that writes"):
+        ResultsFile(path, HEADER)
+    first.close()
+    ResultsFile(path, HEADER)
+
+
+@pytest.mark.parametrize("num_bytes", [0, 1, 9, 40])
+def test_a_file_that_was_cut_off_in_its_first_line_is_begun_anew(num_bytes: int, tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    ResultsFile(path, HEADER)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:num_bytes])
+    ResultsFile(path, HEADER)
+    assert path.read_bytes() == whole
+
+
+def test_results_of_one_profile_are_not_shown_as_those_of_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "results.jsonl"
+    ResultsFile(path, SHOWN | {"profile": "canitedit"})
+    for arguments in (["--tables"], ["--tables", "--profile", "lengths"], ["--compare", str(path), str(path)]):
+        assert matrix.main([*arguments, "--output", str(path)]) == matrix.EXIT_FAILED
+    assert matrix.main(["--tables", "--canitedit", str(path), "--output", str(path)]) == 0
+    path.write_text('{"kind": "header"}\n', encoding="utf-8")
+    assert matrix.main(["--tables", "--output", str(path)]) == matrix.EXIT_FAILED
+    lines = [line for line in capsys.readouterr().err.splitlines() if line]
+    assert len(lines) == 4
+    assert all(line.startswith("error: ") for line in lines)
 
 
 def test_another_file_is_left_alone(tmp_path: Path) -> None:
