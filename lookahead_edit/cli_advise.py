@@ -86,7 +86,7 @@ def advise(
         require_matplotlib()
     batch_sizes = _parse_sizes(batch)
     names = [name.strip() for name in drafters.split(",")]
-    _check(names, model, cost, tokenizer)
+    _check(names, cost, tokenizer, {"model": model, "dtype": dtype, "device": device})
     with opened_traces(traces) as file:
         if cost is not None:
             machine = _machine_of_cost(cost, tokenizer, display)
@@ -156,7 +156,7 @@ def _parse_sizes(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(part) for part in parts}))
 
 
-def _check(names: list[str], model: str | None, cost: float | None, tokenizer: str | None) -> None:
+def _check(names: list[str], cost: float | None, tokenizer: str | None, of_models: dict[str, str | None]) -> None:
     from lookahead_edit.speculation import check_speculation
 
     for name in names:
@@ -165,8 +165,9 @@ def _check(names: list[str], model: str | None, cost: float | None, tokenizer: s
         if tokenizer is not None:
             raise InvalidInput("expected --tokenizer together with --cost: a model has its own", param="tokenizer")
         return
-    if model is not None:
-        raise InvalidInput("expected --model or --cost, got both", param="cost")
+    for name, value in of_models.items():
+        if value is not None:
+            raise InvalidInput(f"expected --{name} or --cost, got both", param="cost")
     if not 0.0 <= cost <= MAX_COST_RATIO:
         raise InvalidInput(f"expected --cost to be a number from 0 to {MAX_COST_RATIO:g}, got {cost:g}", param="cost")
 

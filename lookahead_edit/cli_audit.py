@@ -24,7 +24,6 @@ from lookahead_edit.cli_options import (
     Seed,
     TargetKind,
     TargetOption,
-    Temperature,
     configs,
     open_editor,
 )
@@ -56,7 +55,7 @@ Examples:
 def audit(
     traces: Annotated[
         str | None,
-        typer.Argument(help="Prompts, as `replay` reads them; - for standard input. A few edits if left out."),
+        typer.Argument(help="Prompts in lines as `replay` reads them; - for standard input. A few edits if left out."),
     ] = None,
     url: Annotated[
         str | None, typer.Option("--url", help="Audit a server that runs, over HTTP.", metavar="URL")
@@ -77,7 +76,9 @@ def audit(
     dtype: DtypeOption = None,
     device: Device = None,
     target: TargetOption = TargetKind.DYNAMIC,
-    temperature: Temperature = SAMPLING.temperature,
+    temperature: Annotated[
+        float, typer.Option("--temperature", help="With --url; without, the likeliest tokens are taken.", metavar="T")
+    ] = SAMPLING.temperature,
     seed: Seed = SAMPLING.seed,
     quiet: Quiet = False,
 ) -> None:

@@ -55,6 +55,8 @@ def engine_loader(
         return None
     if device is not None:
         raise InvalidInput("expected no --device with --engine vllm, which has its own ways", param="device")
+    if key is not None and url is None:
+        raise InvalidInput("expected --engine-key together with --engine-url, got it alone", param="engine-key")
     from lookahead_edit.vllm_plugin import loading
 
     if url is not None:

@@ -68,6 +68,9 @@ class Editor:
         self._make_drafter(SpeculationConfig())  # compiles its kernels
         make_policy(SpeculationConfig())  # which may have kernels of its own
 
+    def check_health(self) -> None:
+        """Raises EngineUnavailable where the target can't take work at the moment."""
+
     def check(self, request: EditRequest | GenerateRequest, is_cancelled: Callable[[], bool] = never) -> None:
         """Raises what `open` would raise, without indexing anything.
 

@@ -26,7 +26,7 @@ LAYERS = (
     r"targets.*|hook\w*|live|editor|scheduler|replay\w*|advise|corpus\w*|audit\w*|vllm_plugin.*",
     r"server.*",
     r"cli\w*",
-    r"__init__",
+    r"__init__|__main__",
 )
 WHERE = {
     "torch": r"verify|targets\..*|hook\w*",

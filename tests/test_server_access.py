@@ -11,7 +11,7 @@ import lookahead_edit
 from lookahead_edit.config import ServerConfig
 from lookahead_edit.server import create_app
 from lookahead_edit.server.middleware import canonical_path, is_loopback
-from lookahead_edit.types import ModelUnavailable
+from lookahead_edit.types import EngineUnavailable, ModelUnavailable
 
 EDIT = {"input": "a", "instruction": "go"}
 
@@ -85,6 +85,19 @@ def test_unfit_request_id_is_replaced(client, wanted):
     got = [client.get("/health", headers=headers).headers["x-request-id"] for _ in range(2)]
     assert wanted not in got
     assert got[0] != got[1]
+
+
+def test_health_is_bad_where_the_engine_behind_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> None:
+        raise EngineUnavailable("the engine at http://vllm:8000 can't be reached")
+
+    editor = ScriptedEditor()
+    with in_process(editor) as client:
+        assert client.get("/health").status_code == 200
+        monkeypatch.setattr(editor, "check_health", gone)
+        response = client.get("/health")
+    assert response.status_code == 503
+    assert response.json()["error"]["code"] == "model_loading"
 
 
 @pytest.mark.parametrize("path", ["/health", "/nothing", "/v1/edits"])

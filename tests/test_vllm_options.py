@@ -74,12 +74,25 @@ def test_options_are_read_from_json_and_unknown_ones_refused() -> None:
         {"workspace": [1]},
         {"max_index_bytes": 0},
         {"max_indexed_tokens_a_step": "many"},
+        {"workspace": None},
+        {"workspace": 3},
+        {"cost_ratio": "x"},
+        {"cost_ratio": True},
+        {"drafter": ["edit"]},
+        {"request_options": "no"},
+        {"max_workspace_tokens": True},
         ["edit"],
     ],
 )
 def test_options_that_cant_be_used_are_refused(section: Any) -> None:
     with pytest.raises(InvalidInput, match=r"^expected "):
         ProposerOptions.of({"lookahead_edit": section})
+
+
+@pytest.mark.parametrize("whole", [5, "lookahead_edit", {"lookahead_edits": {}}])
+def test_a_section_that_would_be_overlooked_is_refused(whole: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"^expected .*additional_config"):
+        ProposerOptions.of(whole)
 
 
 def test_engine_options_are_json_where_they_can_be() -> None:

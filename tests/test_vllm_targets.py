@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from fake_vllm_server import FakeServer
 
 from lookahead_edit.config import SamplingConfig, SpeculationConfig
 from lookahead_edit.engine import Engine
@@ -26,7 +25,7 @@ from lookahead_edit.vllm_plugin.batch import Report
 from lookahead_edit.vllm_plugin.engine_target import VllmTarget
 from lookahead_edit.vllm_plugin.front import EngineEditor
 from lookahead_edit.vllm_plugin.loading import connect_engine_editor
-from lookahead_edit.vllm_plugin.remote_target import RemoteVllmTarget, ServedModel, served_model
+from lookahead_edit.vllm_plugin.remote_target import RemoteVllmTarget, ServedModel, served_model, speculates
 
 BYTES = ByteTokenizer()
 BEFORE, AFTER = "total = 1\nprint(total)\n", "price = 1\nprint(price)\n"
@@ -202,77 +201,9 @@ def test_a_request_that_the_engine_gives_up_or_refuses_ends_in_an_error() -> Non
         make_editor(engine).edit(REQUEST)
 
 
-class FakeServer(ThreadingHTTPServer):
-    """vLLM's two addresses; `mode` says how it behaves."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        self.mode = "well"
-        self.bodies: list[Any] = []
-        self.num_cut_off = 0
-        self.gate = threading.Event()
-        super().__init__(("127.0.0.1", 0), Handler)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        pass
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: FakeServer
-
-    def do_GET(self) -> None:
-        card = {"id": "served", "root": "default", "max_model_len": 2048}
-        self.answer(200, {"data": [card] if self.server.mode != "other" else [{"id": "x"}]})
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.server.bodies.append(body)
-        if self.server.mode == "refuses":
-            self.answer(400, {"error": {"message": "no such thing\nat all", "type": "BadRequestError"}})
-            return
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.end_headers()
-        for start in range(0, len(ANSWER), 5):
-            tokens = BYTES.encode(ANSWER)[start : start + 5].tolist()
-            try:
-                self.send({"choices": [{"index": 0, "text": "", "token_ids": tokens}]})
-            except OSError:
-                self.server.num_cut_off += 1
-                return
-            if self.server.mode == "dies" and start == 10:
-                self.connection.close()
-                return
-            if self.server.mode == "fails" and start == 10:
-                self.send({"error": {"message": "out of memory", "code": 500}})
-                return
-            if self.server.mode == "hangs" and start == 10:
-                self.server.gate.wait(20.0)
-        self.wfile.write(b"data: [DONE]\n\n")
-
-    def send(self, event: dict[str, Any]) -> None:
-        self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
-        self.wfile.flush()
-
-    def answer(self, status: int, document: Any) -> None:
-        content = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *args: Any) -> None:
-        pass
-
-
 @pytest.fixture
 def server() -> Iterator[FakeServer]:
-    fake = FakeServer()
+    fake = FakeServer(BYTES.encode(ANSWER))
     thread = threading.Thread(target=fake.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     yield fake
@@ -337,6 +268,41 @@ def test_a_server_that_fails_is_named_in_one_line(
     assert "\n" not in str(raised.value)
     server.mode = "well"  # started again
     assert editor.edit(REQUEST).text == AFTER
+
+
+def test_a_server_that_comes_back_with_another_context_is_told_from_a_bad_request(
+    server: FakeServer, remote_editor: RemoteEditor
+) -> None:
+    editor = remote_editor(server)
+    server.card["max_model_len"] = 1024
+    with pytest.raises(EngineUnavailable, match="started anew, with a context of 1024 tokens"):
+        editor.edit(REQUEST)
+    assert editor.edit(REQUEST).text == AFTER
+    assert editor.target.max_context_tokens == 1024
+    server.card |= {"id": "coder", "root": "elsewhere", "max_model_len": 64}
+    with pytest.raises(EngineUnavailable, match="has another model now, coder: start this server anew"):
+        editor.edit(REQUEST)
+
+
+def test_health_is_that_of_the_server_behind(server: FakeServer, remote_editor: RemoteEditor) -> None:
+    editor = remote_editor(server)
+    editor.check_health()
+    server.mode = "dead"
+    with pytest.raises(EngineUnavailable, match="status 503"):
+        editor.check_health()
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(EngineUnavailable, match="can't be reached"):
+        editor.check_health()
+
+
+def test_a_server_that_does_not_speculate_is_noticed(server: FakeServer) -> None:
+    assert speculates(server.url)
+    server.counters = ""
+    assert not speculates(server.url)
+    server.shutdown()
+    server.server_close()
+    assert speculates(server.url)  # nobody knows
 
 
 def test_a_server_that_falls_silent_is_left_and_so_is_one_that_nobody_waits_for(

@@ -6,6 +6,7 @@ import time
 from typing import Literal
 
 from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
@@ -61,7 +62,9 @@ def service_router(worker: Worker, telemetry: Telemetry, routing: Routing) -> AP
 
     @router.get("/health", summary="Whether work is taken", responses=error_responses(503))
     async def health() -> Health:
-        return Health(model=worker.require_editor().model_name)
+        editor = worker.require_editor()
+        await run_in_threadpool(editor.check_health)
+        return Health(model=editor.model_name)
 
     @router.get("/version", responses=error_responses())
     async def show_version() -> Version:

@@ -91,13 +91,17 @@ class VllmTarget:
     def vocab_size(self) -> int:
         return self._vocab_size
 
+    def check_health(self) -> None:
+        """Raises EngineUnavailable once the engine has failed."""
+        if self._failure is not None:
+            raise EngineUnavailable(self._failure)
+
     def expect(self, key: int, wishes: Wishes) -> None:
         """Called from other threads than the engine's, so it only writes one entry."""
         self._wishes[key] = wishes
 
     def verify(self, rows: Sequence[Row]) -> Verified:
-        if self._failure is not None:
-            raise EngineUnavailable(self._failure)
+        self.check_health()
         active = [row for row in rows if not row.is_cancelled()]
         for row in active:
             if row.key not in self._live:

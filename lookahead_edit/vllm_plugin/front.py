@@ -23,6 +23,9 @@ class EngineTarget(Target, Protocol):
     def expect(self, key: int, wishes: Wishes) -> None:
         """Hears what the sequence of this key wants, before its first round."""
 
+    def check_health(self) -> None:
+        """Raises EngineUnavailable where no request could be answered now."""
+
     @property
     def ignored_sampling(self) -> tuple[str, ...]:
         """Fields of SamplingConfig that the engine doesn't apply: requests with them are refused."""
@@ -82,6 +85,9 @@ class EngineEditor(Editor):
         self, target: EngineTarget, tokenizer: Tokenizer, *, model_name: str, config: EditConfig | None = None
     ) -> None:
         super().__init__(target, tokenizer, model_name=model_name, config=config)
+
+    def check_health(self) -> None:
+        self.target.check_health()
 
     def check(self, request: EditRequest | GenerateRequest, is_cancelled: Callable[[], bool] = never) -> None:
         super().check(request, is_cancelled)

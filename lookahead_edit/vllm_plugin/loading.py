@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,15 +18,18 @@ from lookahead_edit.tokenizer import HfTokenizer
 from lookahead_edit.types import InvalidInput, ModelUnavailable, Row
 from lookahead_edit.vllm_plugin.engine_target import VllmTarget
 from lookahead_edit.vllm_plugin.front import EngineEditor
-from lookahead_edit.vllm_plugin.options import SECTION, ProposerOptions, check_lengths, check_version
-from lookahead_edit.vllm_plugin.proposer import engine_version
-from lookahead_edit.vllm_plugin.remote_target import RemoteVllmTarget, served_model
+from lookahead_edit.vllm_plugin.options import SECTION, ProposerOptions, check_lengths, check_version, is_count
+from lookahead_edit.vllm_plugin.proposer import SCANNED_MODULE, engine_version
+from lookahead_edit.vllm_plugin.remote_target import RemoteVllmTarget, served_model, speculates
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+logger = logging.getLogger(__name__)
+
 PROPOSER = "lookahead_edit.vllm_plugin.EditProposer"
 WORKER_EXTENSION = "lookahead_edit.vllm_plugin.proposer.WorkerExtension"
+MAX_MESSAGE_CHARACTERS = 400
 DEFAULT_DRAFT_TOKENS = 64  # num_speculative_tokens, where nobody says
 
 
@@ -56,7 +60,14 @@ def check_engine_options(options: Mapping[str, Any]) -> None:
     ProposerOptions.of(options.get("additional_config"))
     max_model_len = options.get("max_model_len")
     speculative = options.get("speculative_config") or {}
+    if not isinstance(speculative, Mapping):
+        got = type(speculative).__name__
+        raise InvalidInput(f"expected speculative_config to be an object, got {got}", param="engine-option")
     num_draft_tokens = speculative.get("num_speculative_tokens", DEFAULT_DRAFT_TOKENS)
+    if not is_count(num_draft_tokens):
+        raise InvalidInput(
+            f"expected num_speculative_tokens to be a whole number, got {num_draft_tokens!r}", param="engine-option"
+        )
     check_lengths(num_draft_tokens, max_model_len if isinstance(max_model_len, int) else num_draft_tokens + 2)
 
 
@@ -104,12 +115,12 @@ def load_engine_editor(
     additional = dict(options.get("additional_config") or {})
     arguments["additional_config"] = {**additional, SECTION: dict(additional.get(SECTION, {}))}
     try:
-        with hidden_from_scans("llvmlite.binding.ffi"):
+        with hidden_from_scans(SCANNED_MODULE):
             engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
     except TypeError as error:  # an argument that EngineArgs doesn't have
-        raise InvalidInput(f"vLLM refuses its options: {_first_line(error)}", param="engine-option") from error
+        raise InvalidInput(f"vLLM refuses its options: {_in_one_line(error)}", param="engine-option") from error
     except Exception as error:  # anything, from a missing file to too little memory
-        raise ModelUnavailable(f"vLLM can't load {model}: {_first_line(error)}") from error
+        raise ModelUnavailable(f"vLLM can't load {model}: {_in_one_line(error)}") from error
     model_config = engine.vllm_config.model_config
     tokenizer = _tokenizer_of(model_config)
     target = VllmTarget(
@@ -142,6 +153,12 @@ def connect_engine_editor(url: str, name: str | None = None, *, api_key: str | N
         tokenizer = load_tokenizer(name or model.root)
     except ModelUnavailable as error:
         raise ModelUnavailable(f"{error}; name it with --model") from error
+    if not speculates(address, api_key):
+        logger.warning(
+            "the engine at %s says nothing of speculative decoding in its /metrics: without --speculative-config it "
+            "decodes plainly",
+            address,
+        )
     target = RemoteVllmTarget(address, model, api_key=api_key)
     return EngineEditor(target, tokenizer, model_name=model.name, config=_edit_config(model.root))
 
@@ -174,11 +191,7 @@ def make_sampling_params(row: Row, extra_args: Mapping[str, Any], max_tokens: in
 
 @contextmanager
 def hidden_from_scans(name: str) -> Iterator[None]:
-    """Keeps a module out of `sys.modules` for a while.
-
-    On a CPU, vLLM 0.32 looks at every object of every module for a `kernel` while it starts. llvmlite, which numba
-    brings, has one object that answers any attribute with a function, also `__dict__`, and that ends the start.
-    """
+    """Keeps a module out of `sys.modules` for a while, from what vLLM does on a CPU (`SCANNED_MODULE`)."""
     module = sys.modules.pop(name, None)
     try:
         yield
@@ -209,7 +222,8 @@ def _tokenizer_of(model_config: Any) -> HfTokenizer:
     return HfTokenizer(tokenizer, frozenset(end_token_ids))
 
 
-def _first_line(error: BaseException) -> str:
+def _in_one_line(error: BaseException) -> str:
+    """Its cause's message, of which the first line alone often doesn't say what is wrong."""
     while isinstance(error.__cause__, BaseException) and not isinstance(error, InvalidInput):
         error = error.__cause__
-    return str(error).partition("\n")[0] or type(error).__name__
+    return " ".join(str(error).split())[:MAX_MESSAGE_CHARACTERS] or type(error).__name__

@@ -38,11 +38,15 @@ class ProposerOptions:
     request_options: bool = True  # whether requests may say something in `vllm_xargs`
 
     def __post_init__(self) -> None:
-        check_speculation(self.speculation)
+        for name in ("drafter", "policy"):
+            _require(isinstance(getattr(self, name), str), name, "a name", getattr(self, name))
+        is_number = isinstance(self.cost_ratio, int | float) and not isinstance(self.cost_ratio, bool)
+        _require(self.cost_ratio is None or is_number, "cost_ratio", "a number", self.cost_ratio)
+        _require(isinstance(self.request_options, bool), "request_options", "true or false", self.request_options)
         for name in ("max_workspace_tokens", "max_indexed_tokens_a_step", "max_index_bytes"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise InvalidInput(f"expected {SECTION}.{name} to be a whole number of at least 1, got {value!r}")
+            _require(is_count(value) and value >= 1, name, "a whole number of at least 1", value)
+        check_speculation(self.speculation)
 
     @property
     def speculation(self) -> SpeculationConfig:
@@ -59,7 +63,12 @@ class ProposerOptions:
     @classmethod
     def of(cls, additional_config: object) -> ProposerOptions:
         """Reads vLLM's `additional_config`. Raises InvalidInput for an unknown entry or a value that can't be used."""
-        section = additional_config.get(SECTION, {}) if isinstance(additional_config, Mapping) else {}
+        whole = {} if additional_config is None else additional_config
+        if not isinstance(whole, Mapping):
+            raise InvalidInput(f"expected additional_config to be an object, got {type(whole).__name__}")
+        if misspelt := [name for name in whole if str(name).startswith("lookahead") and name != SECTION]:
+            raise InvalidInput(f"expected the options under additional_config.{SECTION}, got {', '.join(misspelt)}")
+        section = whole.get(SECTION, {})
         if not isinstance(section, Mapping):
             raise InvalidInput(f"expected additional_config.{SECTION} to be an object, got {type(section).__name__}")
         known = {field.name for field in fields(cls)}
@@ -69,10 +78,20 @@ class ProposerOptions:
         if given.get("cost_curve") is not None:
             given["cost_curve"] = CostCurve.from_json(given["cost_curve"])
         paths = given.get("workspace", ())
-        if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
-            raise InvalidInput(f"expected {SECTION}.workspace to be a list of paths, got {paths!r}")
+        is_list = isinstance(paths, list | tuple) and all(isinstance(path, str) for path in paths)
+        _require(is_list, "workspace", "a list of paths", paths)
         given["workspace"] = tuple(paths)
         return cls(**given)
+
+
+def is_count(value: object) -> bool:
+    """Whether it is a whole number; True and False, which Python takes for 1 and 0, are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _require(holds: bool, name: str, expected: str, value: object) -> None:
+    if not holds:
+        raise InvalidInput(f"expected {SECTION}.{name} to be {expected}, got {value!r}")
 
 
 def check_version(version: str) -> None:

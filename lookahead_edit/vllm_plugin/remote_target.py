@@ -25,6 +25,7 @@ from lookahead_edit.vllm_plugin.front import DRAFTED_BEHIND
 from lookahead_edit.vllm_plugin.wishes import Wishes, to_extra_args
 
 CONNECT_SECONDS = 5.0
+HEALTH_SECONDS = 2.0  # shorter than a probe waits
 MAX_SILENT_SECONDS = 300.0  # a long prompt in a full server's queue may take so long to its first token
 ANY_VOCABULARY = 2**31 - 1  # the server refuses what its model doesn't have
 WAIT_SECONDS = 0.1  # in `verify`, for anything to come; then cancelled rows are looked for
@@ -166,8 +167,7 @@ class RemoteVllmTarget:
         except httpx.TimeoutException:
             error = EngineUnavailable(f"the engine at {self._url} has fallen silent")
         except (httpx.HTTPError, httpx.StreamError) as failure:
-            reason = str(failure).partition("\n")[0] or type(failure).__name__
-            error = EngineUnavailable(f"the engine at {self._url} can't be reached: {reason}")
+            error = EngineUnavailable(f"the engine at {self._url} can't be reached: {_reason(failure)}")
         except (EngineUnavailable, InvalidInput) as failure:
             error = failure
         with self._has_news:
@@ -182,6 +182,7 @@ class RemoteVllmTarget:
         async with self._client.stream("POST", f"{self._url}/v1/completions", json=body) as response:
             if response.status_code != 200:
                 await response.aread()
+                await self._require_same_model(self._client, str(body["model"]))
                 raise _refusal(response)
             async for line in response.aiter_lines():
                 if not line.startswith("data:") or line.endswith("[DONE]"):
@@ -195,21 +196,62 @@ class RemoteVllmTarget:
                         stream.chunks.append(np.asarray(tokens, dtype=np.int32))
                         self._has_news.notify_all()
 
+    async def _require_same_model(self, client: httpx.AsyncClient, name: str) -> None:
+        """Whether the server is another one by now, where it refuses: then no client is to blame.
+
+        A context of another length is gone by from then on; for another model, this process has the wrong tokenizer.
+        """
+        try:
+            response = await client.get(f"{self._url}/v1/models", timeout=CONNECT_SECONDS)
+            found = _model_of(response.json())
+        except (httpx.HTTPError, ValueError, KeyError, IndexError, TypeError):
+            return
+        if (found.name, found.root) != (name, self._model.root):
+            raise EngineUnavailable(f"the engine has another model now, {found.name}: start this server anew")
+        if found != self._model:
+            self._model = found
+            raise EngineUnavailable(f"the engine was started anew, with a context of {found.max_model_len} tokens")
+
+    def check_health(self) -> None:
+        """Raises EngineUnavailable where the server doesn't answer, or says that it can't work."""
+        try:
+            response = httpx.get(f"{self._url}/health", headers=self._headers, timeout=HEALTH_SECONDS, trust_env=False)
+        except httpx.HTTPError as failure:
+            raise EngineUnavailable(f"the engine at {self._url} can't be reached: {_reason(failure)}") from failure
+        if response.status_code >= 500:
+            raise EngineUnavailable(f"the engine at {self._url} answered with status {response.status_code}")
+
 
 def served_model(url: str, api_key: str | None = None) -> ServedModel:
     """Asks a server which model it has. Raises EngineUnavailable where it doesn't answer as vLLM does."""
     try:
         response = httpx.get(f"{url}/v1/models", headers=_headers(api_key), timeout=CONNECT_SECONDS, trust_env=False)
         response.raise_for_status()
-        card = response.json()["data"][0]
-        return ServedModel(str(card["id"]), str(card.get("root") or card["id"]), int(card["max_model_len"]))
+        return _model_of(response.json())
     except httpx.HTTPStatusError as error:
         raise EngineUnavailable(f"the engine at {url} answered with status {error.response.status_code}") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise EngineUnavailable(f"the engine at {url} can't be reached: {reason}") from error
+        raise EngineUnavailable(f"the engine at {url} can't be reached: {_reason(error)}") from error
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise EngineUnavailable(f"what answers at {url} is no vLLM: its /v1/models has no max_model_len") from error
+
+
+def speculates(url: str, api_key: str | None = None) -> bool:
+    """Whether the server counts drafts, as vLLM does where it verifies any; also where it doesn't tell."""
+    try:
+        response = httpx.get(f"{url}/metrics", headers=_headers(api_key), timeout=CONNECT_SECONDS, trust_env=False)
+    except httpx.HTTPError:
+        return True
+    return response.status_code != 200 or "vllm:" not in response.text or "vllm:spec_decode" in response.text
+
+
+def _model_of(document: Any) -> ServedModel:
+    card = document["data"][0]
+    return ServedModel(str(card["id"]), str(card.get("root") or card["id"]), int(card["max_model_len"]))
+
+
+def _reason(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def _headers(api_key: str | None) -> dict[str, str]:

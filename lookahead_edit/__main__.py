@@ -1,0 +1,8 @@
+"""`python -m lookahead_edit` is the command `lookahead-edit`."""
+
+from __future__ import annotations
+
+from lookahead_edit.cli import main
+
+if __name__ == "__main__":
+    main()
