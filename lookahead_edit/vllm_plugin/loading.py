@@ -14,6 +14,7 @@ from lookahead_edit.config import EditConfig
 from lookahead_edit.targets.default_model import is_converted_default
 from lookahead_edit.targets.loading import DEFAULT_MODEL_NAME, is_default
 from lookahead_edit.targets.tokenizer_loading import load_tokenizer
+from lookahead_edit.targets.user_paths import named_path
 from lookahead_edit.tokenizer import HfTokenizer
 from lookahead_edit.types import InvalidInput, ModelUnavailable, Row
 from lookahead_edit.vllm_plugin.engine_target import VllmTarget
@@ -202,10 +203,19 @@ def hidden_from_scans(name: str) -> Iterator[None]:
 
 def _model_path(name: str | None, console: Console | None) -> str:
     if not is_default(name):
+        path = named_path(str(name))
+        if path.is_absolute() and not path.exists():
+            raise ModelUnavailable(f"can't load {name}: there is no such directory")
         return str(name)
     from lookahead_edit.targets.default_model import default_model_directory
 
-    return str(default_model_directory(console))
+    try:
+        return str(default_model_directory(console))
+    except ModelUnavailable as error:  # what makes it wants other packages than vLLM has
+        raise ModelUnavailable(
+            "the default model isn't converted yet, which takes an environment without vLLM (docs/vllm.md); --model "
+            "names another"
+        ) from error
 
 
 def _tokenizer_of(model_config: Any) -> HfTokenizer:

@@ -14,6 +14,8 @@ import numpy as np
 
 from lookahead_edit.types import IntArray, Source, SourceKind, Tokenizer
 
+OPTIONS = ("enabled", "max_draft", "prediction", "context", "file")
+MAX_SHOWN_CHARACTERS = 60  # of a value, in the log
 PREFIX = "lookahead_"
 BETWEEN_TEXTS = -1  # in a list of tokens that holds several texts
 MAX_TOKEN = 2**31 - 1
@@ -44,7 +46,7 @@ def read_wishes(extra_args: Mapping[str, Any] | None, tokenizer: Tokenizer | Non
     name: str | None = None
     for option, value in given.items():
         match option.removeprefix(PREFIX), value:
-            case "enabled", bool() | int():
+            case "enabled", bool() | int() | float():
                 most = most if value else 0
             case "max_draft", int() if value >= 0:
                 most = value if most is None else min(most, value)
@@ -59,8 +61,10 @@ def read_wishes(extra_args: Mapping[str, Any] | None, tokenizer: Tokenizer | Non
                     problems.append(f"expected {option} to be text that can be tokenized, or token ids")
                 else:
                     sources += [Source(kind, tokens) for tokens in texts if len(tokens)]
+            case what, _ if what not in OPTIONS:
+                problems.append(f"expected one of {', '.join(PREFIX + each for each in OPTIONS)}, got {option}")
             case _:
-                problems.append(f"expected a usable {option}, got {type(value).__name__}")
+                problems.append(f"expected a usable {option}, got {repr(value)[:MAX_SHOWN_CHARACTERS]}")
     return Wishes(most, file, tuple(sources), name), problems
 
 
