@@ -15,7 +15,7 @@ import numpy as np
 from lookahead_edit.types import IntArray, Source, SourceKind, Tokenizer
 
 OPTIONS = ("enabled", "max_draft", "prediction", "context", "file")
-MAX_SHOWN_CHARACTERS = 60  # of a value, in the log
+MAX_NAME_CHARACTERS = 60  # of an unknown option, in the log
 PREFIX = "lookahead_"
 BETWEEN_TEXTS = -1  # in a list of tokens that holds several texts
 MAX_TOKEN = 2**31 - 1
@@ -62,9 +62,11 @@ def read_wishes(extra_args: Mapping[str, Any] | None, tokenizer: Tokenizer | Non
                 else:
                     sources += [Source(kind, tokens) for tokens in texts if len(tokens)]
             case what, _ if what not in OPTIONS:
-                problems.append(f"expected one of {', '.join(PREFIX + each for each in OPTIONS)}, got {option}")
-            case _:
-                problems.append(f"expected a usable {option}, got {repr(value)[:MAX_SHOWN_CHARACTERS]}")
+                known = ", ".join(PREFIX + each for each in OPTIONS)
+                problems.append(f"expected one of {known}, got {option[:MAX_NAME_CHARACTERS]}")
+            case _:  # texts are nobody's business who reads a log
+                got = value if isinstance(value, int | float) else type(value).__name__
+                problems.append(f"expected a usable {option}, got {got}")
     return Wishes(most, file, tuple(sources), name), problems
 
 
