@@ -25,7 +25,7 @@ def positive_int(text: str) -> int:
 
 
 def positive_float(text: str) -> float:
-    """Seconds or minutes, more than none."""
+    """A number above 0, and not without end."""
     try:
         number = float(text)
     except ValueError:
@@ -33,6 +33,11 @@ def positive_float(text: str) -> float:
     if not 0.0 < number < math.inf:
         raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
     return number
+
+
+def duration(text: str) -> float:
+    """Seconds or minutes; with none, nothing is begun."""
+    return 0.0 if text.strip() in ("0", "0.0") else positive_float(text)
 
 
 def edit_name(text: str) -> str:

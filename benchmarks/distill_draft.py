@@ -22,7 +22,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from benchmarks.arguments import positive_float, positive_int, require_folder
+from benchmarks.arguments import duration, positive_int, require_folder
 from benchmarks.distill_report import report
 from benchmarks.distill_student import choose_layers, require_layers
 from benchmarks.distill_texts import KIND_WEIGHTS, make_text
@@ -81,7 +81,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="the target: the default model, a directory, a GGUF file or a hub id")
     parser.add_argument("--output", type=Path, help="directory of the run; one in the user's cache by default")
-    parser.add_argument("--max-minutes", type=positive_float, default=60.0, help="of training, all parts together")
+    parser.add_argument("--max-minutes", type=duration, default=60.0, help="of training, all parts together")
     parser.add_argument("--workers", type=positive_int, default=2, help="texts computed at once, one core each")
     parser.add_argument("--save-every", type=positive_int, default=50, help="steps between checkpoints")
     parser.add_argument("--texts", type=positive_int, default=12, help="held-out texts of each kind for the report")

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.arguments import positive_float, require_folder
+from benchmarks.arguments import duration, require_folder
 from benchmarks.environment import environment, load_average
 from benchmarks.gpu_stages import (
     COMPILED_CASES,
@@ -293,7 +293,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="gets gpu_check.json")
     parser.add_argument("--rehearse", action="store_true", help="a tiny shape on the CPU: do all stages run?")
     parser.add_argument("--tokenizer", metavar="NAME", help="a directory or file; the default model's by default")
-    parser.add_argument("--max-seconds", type=positive_float, default=MAX_SECONDS, help="what has begun is finished")
+    parser.add_argument("--max-seconds", type=duration, default=MAX_SECONDS, help="what has begun is finished")
     parser.add_argument("--no-compile", action="store_true", help="record passes without compiling them")
     return parser.parse_args(arguments)
 

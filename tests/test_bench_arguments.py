@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import bench_targets, matrix
-from benchmarks.arguments import edit_name, positive_float, positive_int, require_folder
+from benchmarks.arguments import duration, edit_name, positive_float, positive_int, require_folder
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "", "1.5"])
@@ -19,10 +19,11 @@ def test_a_count_is_at_least_one(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "nan", "inf"])
-def test_a_duration_is_above_none(text: str) -> None:
+def test_a_number_is_above_none_but_a_run_may_have_no_time_at_all(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="expected a number above 0, got"):
         positive_float(text)
-    assert positive_float("0.5") == 0.5
+    assert positive_float("0.5") == duration("0.5") == 0.5
+    assert duration("0") == 0.0
 
 
 def test_an_unknown_edit_is_answered_with_those_that_are_known() -> None:
