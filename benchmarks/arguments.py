@@ -26,10 +26,7 @@ def positive_int(text: str) -> int:
 
 def positive_float(text: str) -> float:
     """A number above 0, and not without end."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
+    number = _number(text)
     if not 0.0 < number < math.inf:
         raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
     return number
@@ -37,7 +34,7 @@ def positive_float(text: str) -> float:
 
 def duration(text: str) -> float:
     """Seconds or minutes; with none, nothing is begun."""
-    return 0.0 if text.strip() in ("0", "0.0") else positive_float(text)
+    return positive_float(text) if _number(text) else 0.0
 
 
 def edit_name(text: str) -> str:
@@ -58,6 +55,13 @@ def require_folder(folder: Path) -> None:
         probe.unlink()
     except OSError as error:
         refuse(f"{folder}: {error.strerror or error}")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def refuse(message: str) -> NoReturn:

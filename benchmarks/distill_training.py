@@ -102,6 +102,7 @@ class Distiller:
         self, target: Any, encoder: Encoder, layers: tuple[int, ...], options: DistillOptions, num_workers: int
     ) -> None:
         self.target = target.requires_grad_(False)
+        self.target_weights = weights_fingerprint(target)  # reads them all, so not at every checkpoint
         self.encoder = encoder
         self.layers = layers
         self.options = options
@@ -146,7 +147,7 @@ class Distiller:
         """Writes the checkpoint; a reader never sees half a file."""
         directory.mkdir(parents=True, exist_ok=True)
         state = {
-            "target_weights": weights_fingerprint(self.target),
+            "target_weights": self.target_weights,
             "options": asdict(self.options),
             "layers": list(self.layers),
             "step": self.step,
@@ -200,15 +201,12 @@ def load_state(directory: Path, options: DistillOptions, target: Any) -> dict[st
         raise InvalidInput(
             f"can't read the checkpoint {file}: {type(error).__name__}; remove it to begin anew"
         ) from error
-    found = {"target_weights": state.get("target_weights"), **{name: kept.get(name) for name in FIXED_OPTIONS}}
-    wanted = {
-        "target_weights": weights_fingerprint(target),
-        **{name: getattr(options, name) for name in FIXED_OPTIONS},
-    }
-    for name in wanted:
-        if found[name] != wanted[name]:
+    found = {**kept, "target_weights": state.get("target_weights")}
+    wanted = {**asdict(options), "target_weights": weights_fingerprint(target)}
+    for name in (*FIXED_OPTIONS, "target_weights"):
+        if found.get(name) != wanted[name]:
             raise InvalidInput(
-                f"expected a run with {name} {wanted[name]} in {directory}, got {found[name]}; "
+                f"expected a run with {name} {wanted[name]} in {directory}, got {found.get(name)}; "
                 "give another --output, or remove it",
                 param=name,
             )

@@ -78,7 +78,10 @@ class ResultsFile:
         self.done: set[Turn] = set()
         self.choices: dict[Cell, Choice] = {}
         self._unlock = weakref.finalize(self, os.close, _locked(path))
-        if path.stat().st_size and not _is_torn_header(path.read_bytes()):
+        if _is_torn_header(path.read_bytes()):
+            os.truncate(path, 0)
+            self._append([{"kind": "header", **header}])
+        else:
             found = read_results(path)
             for name in IDENTITY:
                 if found.header.get(name) != header.get(name):
@@ -90,10 +93,6 @@ class ResultsFile:
             self.header, self.choices = found.header, found.choices
             self.done = {turn_of(row) for row in found.rows}
             self._drop_torn_end()
-        else:
-            with path.open("wb"):
-                pass
-            self._append([{"kind": "header", **header}])
 
     def close(self) -> None:
         """Lets other runs write to the file."""
@@ -140,7 +139,7 @@ def _locked(path: Path) -> int:
 
 
 def _is_torn_header(content: bytes) -> bool:
-    """Whether the file's first line was cut off while it was written, so that nothing is in it yet."""
+    """Whether the file's first line was cut off while it was written, or never begun, so that nothing is in it yet."""
     return b"\n" not in content and content[: len(HEADER_BEGIN)] == HEADER_BEGIN[: len(content)]
 
 

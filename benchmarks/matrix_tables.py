@@ -138,13 +138,13 @@ def ideal_line(key: GroupKey, methods: Mapping[str, Sequence[Row]]) -> str | Non
     With k tokens a draft, a round emits k + 1 of them and takes as long as the rounds that were measured, whatever was
     accepted in them: no training makes a draft model of this size faster than that.
     """
-    lengths = {label: rows for label, rows in methods.items() if label.startswith(f"{MODEL} ") and label[-1].isdigit()}
+    lengths = {rows[0]["draft_length"]: rows for rows in methods.values() if rows[0]["method"] == MODEL}
+    lengths.pop("auto", None)
     if PLAIN not in methods or not lengths:
         return None
     plain_seconds = _per_round(methods[PLAIN], "verify_seconds", num_left_out=1)
     gains = []
-    for label, rows in sorted(lengths.items(), key=lambda item: _order(item[0])):
-        num_draft_tokens = int(label.split()[1])
+    for num_draft_tokens, rows in sorted(lengths.items()):
         seconds = _per_round(rows, "draft_seconds") + _per_round(rows, "verify_seconds", num_left_out=1)
         gains.append(f"{(num_draft_tokens + 1) * plain_seconds / seconds:.1f} with {num_draft_tokens}")
     return (

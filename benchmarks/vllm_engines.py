@@ -180,7 +180,7 @@ def _make_engine(speculative_config: Mapping[str, Any] | None, settings: EngineS
     from lookahead_edit.vllm_plugin.loading import hidden_from_scans
 
     is_cpu = bool(current_platform.is_cpu())
-    with hidden_from_scans("llvmlite.binding.ffi"):
+    with hidden_from_scans():
         llm = LLM(
             model=settings.model,
             dtype="float32" if is_cpu else "auto",

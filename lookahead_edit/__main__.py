@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lookahead_edit.cli import main
+from lookahead_edit.cli_start import main
 
 if __name__ == "__main__":
     main()

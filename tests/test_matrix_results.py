@@ -132,7 +132,9 @@ def test_auto_is_compared_with_the_faster_way_without_drafts(seconds: float, ver
 
 def test_what_a_draft_model_would_gain_that_is_always_right_follows_from_what_its_rounds_cost() -> None:
     plain = row("plain", 10.0, num_rounds=11, verify_seconds=10.0)  # a second a round
-    drafting = row("model 4", 9.0, num_rounds=5, draft_seconds=2.5, verify_seconds=6.0)  # 0.5 and 1.5 s a round
+    drafting = row(
+        "model 4", 9.0, draft_length=4, num_rounds=5, draft_seconds=2.5, verify_seconds=6.0
+    )  # 0.5 and 1.5 s a round
     key = ("code edits", 512, 0.0)
     line = ideal_line(key, groups_of([plain, drafting, row("model auto", 9.0)])[key])
     assert line is not None

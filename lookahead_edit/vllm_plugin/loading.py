@@ -116,7 +116,7 @@ def load_engine_editor(
     additional = dict(options.get("additional_config") or {})
     arguments["additional_config"] = {**additional, SECTION: dict(additional.get(SECTION, {}))}
     try:
-        with hidden_from_scans(SCANNED_MODULE):
+        with hidden_from_scans():
             engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
     except TypeError as error:  # an argument that EngineArgs doesn't have
         raise InvalidInput(f"vLLM refuses its options: {_in_one_line(error)}", param="engine-option") from error
@@ -191,14 +191,14 @@ def make_sampling_params(row: Row, extra_args: Mapping[str, Any], max_tokens: in
 
 
 @contextmanager
-def hidden_from_scans(name: str) -> Iterator[None]:
-    """Keeps a module out of `sys.modules` for a while, from what vLLM does on a CPU (`SCANNED_MODULE`)."""
-    module = sys.modules.pop(name, None)
+def hidden_from_scans() -> Iterator[None]:
+    """Keeps `SCANNED_MODULE` out of `sys.modules` for a while."""
+    module = sys.modules.pop(SCANNED_MODULE, None)
     try:
         yield
     finally:
         if module is not None:
-            sys.modules[name] = module
+            sys.modules[SCANNED_MODULE] = module
 
 
 def _model_path(name: str | None, console: Console | None) -> str:

